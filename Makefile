@@ -237,7 +237,7 @@ $(B)/harness/%.o: tests/%.c Makefile
 	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests -c $< -o $@
 
 # Includes the sources, to break their rules.
-$(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _epoch.o _state.o)
+$(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _epoch.o _round.o _state.o _word.o)
 $(B)/tests/test_comings: $(B)/tests/faults
 $(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs link_contract bsp_net): | $(MODULES)
 # Has some of MPI's functions, for the modules to find.

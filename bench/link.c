@@ -11,17 +11,17 @@
 enum { MOST = 1024, WORD = 128, PIECE = 4096, TAG = 1 };
 #define SLEEP_NS UINT64_C(1000000000000)
 
-struct rank {
+struct bench_rank {
     struct link *link;
     int left;                   /* messages of its round that have not ended */
     int rounds;
 };
 
 static struct simulated *world;
-static struct rank ranks[MOST];
+static struct bench_rank ranks[MOST];
 static unsigned char out[PIECE], in[PIECE];
 
-static bool exchange(struct rank *rank, int to, int from, size_t bytes)
+static bool exchange(struct bench_rank *rank, int to, int from, size_t bytes)
 {
     rank->left += 2;
     return link_simulated.receive(rank->link, in, bytes,
@@ -43,7 +43,7 @@ static bool begin(int k, int n, bool all)
 
 static bool turn(int k, int n, bool all)
 {
-    struct rank *rank = &ranks[k];
+    struct bench_rank *rank = &ranks[k];
     struct link_news news;
 
     if (!link_simulated.collect(rank->link, &news))

@@ -14,10 +14,10 @@ enum { N = 1 << 24, RUNS = 7 };
 static float *x, *R, *r;
 static void *sent;
 
-enum call { COPY, SEND, OWN, ADD, SETTLE, TAKE, N_CALLS };
+enum wire_call { COPY, SEND, OWN, ADD, SETTLE, TAKE, N_CALLS };
 static const char *const names[] = {"memcpy", "send", "own", "add", "settle", "take"};
 
-static void call(enum call which, enum wire wire)
+static void call(enum wire_call which, enum wire wire)
 {
     const struct wire_part part = {wire, N, x, R, r, 0.5};
     if (which == COPY)
@@ -35,14 +35,14 @@ static void call(enum call which, enum wire wire)
 }
 
 /* Read and written, once each. */
-static double moved(enum call which, enum wire wire)
+static double moved(enum wire_call which, enum wire wire)
 {
     static const int vectors[] = {2, 4, 4, 2, 2, 2};
     double encoded = which == COPY || which == OWN ? 0 : (double)wire_bytes(wire, N);
     return vectors[which] * (double)N * sizeof(float) + encoded;
 }
 
-static double best_rate(enum call which, enum wire wire)
+static double best_rate(enum wire_call which, enum wire wire)
 {
     double best = 0;
     for (int run = 0; run < RUNS; run++) {
@@ -54,7 +54,7 @@ static double best_rate(enum call which, enum wire wire)
     return best;
 }
 
-static void report(enum call which, enum wire wire)
+static void report(enum wire_call which, enum wire wire)
 {
     struct json json;
     double copy = best_rate(COPY, wire), rate = best_rate(which, wire);
@@ -84,7 +84,7 @@ int main(void)
     }
     for (int which = SEND; which < N_CALLS; which++)
         for (enum wire wire = WIRE_BF16; wire <= WIRE_Q8; wire++)
-            report((enum call)which, wire);
+            report((enum wire_call)which, wire);
     memory_give(x);
     memory_give(R);
     memory_give(r);

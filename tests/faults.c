@@ -28,7 +28,7 @@ enum { FAULTS_S = 8, QUIET_S = 4, GOES_ON_S = 3, ROUNDS = 6, ROUNDS_OF_ROWS = 1 
 enum { MOST_SLOW = 21 };        /* a slow host's factor */
 
 static struct ranks_world w;
-static struct figures {
+static struct faults_figures {
     unsigned long long failed, may_go_on, rounds, fetched;
     double simulated_s, cpu_s;
 } figures;
@@ -230,8 +230,9 @@ int main(int argc, char **argv)
         from = to = strtoull(argv[1], &end, 10);
         to = *end == '-' ? strtoull(end + 1, NULL, 10) : to;
     }
-    struct figures *all = mmap(NULL, (size_t)cores * sizeof *all, PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct faults_figures *all =
+        mmap(NULL, (size_t)cores * sizeof *all, PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED)
         return 1;
     for (int k = 0; k < cores; k++) {

@@ -19,7 +19,7 @@ enum {
     ROWS_BYTES = 1 << 12
 };
 
-struct trainer {
+struct honest_trainer {
     struct fabric *f;
     struct extent extent;
     struct vector in;
@@ -38,7 +38,7 @@ struct sent {
 /* One at a time, in one thread. */
 static struct {
     const struct hostile *job;
-    struct trainer trainers[HOSTILE_RANKS];
+    struct honest_trainer trainers[HOSTILE_RANKS];
     struct hostile_end *ends;
     struct sent *sent;          /* copies: the link reads them when they are taken */
     unsigned char letters[2][LETTER_ROOM];
@@ -132,7 +132,7 @@ static void note_end(int k)
 }
 
 /* Which exchange comes after those that are begun. False: none. */
-static bool next_exchange(const struct trainer *t, struct exchange *x)
+static bool next_exchange(const struct honest_trainer *t, struct exchange *x)
 {
     bool center = world.job->job == HOSTILE_CENTER;
 
@@ -149,7 +149,7 @@ static bool next_exchange(const struct trainer *t, struct exchange *x)
     return t->begun < 2 + MEANS;
 }
 
-static void begin(struct trainer *t)
+static void begin(struct honest_trainer *t)
 {
     struct exchange x;
 
@@ -174,7 +174,7 @@ static void use(const struct fabric_part *part)
             seen += part->outer[k][i];
 }
 
-static void step_rows(struct trainer *t)
+static void step_rows(struct honest_trainer *t)
 {
     const struct fabric_rows *rows = t->f->type->rows;
     struct rows_part part;
@@ -196,7 +196,7 @@ static void step_rows(struct trainer *t)
     }
 }
 
-static void step_trainer(struct trainer *t)
+static void step_trainer(struct honest_trainer *t)
 {
     struct fabric_part part;
 
@@ -219,7 +219,7 @@ static void step_trainer(struct trainer *t)
 }
 
 /* All send to rank 0, and that answers. */
-static void step_post(struct trainer *t)
+static void step_post(struct honest_trainer *t)
 {
     const struct fabric_post *post = t->f->type->post;
     int from = t->f->rank ? 0 : 1, to = t->f->rank ? 1 : world.job->size;
@@ -250,7 +250,7 @@ static void step_post(struct trainer *t)
 static void open_trainer(int k, void *context)
 {
     const struct hostile *job = world.job;
-    struct trainer *t = &world.trainers[k];
+    struct honest_trainer *t = &world.trainers[k];
     const struct fabric_options options = {.rank = k, .link = &forged, .context = context,
                                            .wire = job->wire};
     const struct fabric_start start = {.manifest = "x\n",
@@ -263,7 +263,7 @@ static void open_trainer(int k, void *context)
                                        .rows_bytes =
                                            job->job == HOSTILE_ROWS ? ROWS_BYTES : 0};
 
-    *t = (struct trainer){.part = memory_take(ROWS_BYTES)};
+    *t = (struct honest_trainer){.part = memory_take(ROWS_BYTES)};
     ck_assert_int_eq(fabric_mpi.open(&t->f, &options), DESCANT_OK);
     if (job->job == HOSTILE_POST)
         return;
@@ -286,7 +286,7 @@ static void open_lanes(void)
 
 static void step(int k)
 {
-    struct trainer *t = &world.trainers[k];
+    struct honest_trainer *t = &world.trainers[k];
     bool post = world.job->job == HOSTILE_POST;
 
     if ((t->f->status || t->done) && !t->left) {

@@ -22,22 +22,22 @@ struct loopback {
 
 /* --- the link: link_simulated with a clock that goes on by itself --- */
 
-struct end {
+struct loopback_end {
     struct link link;                   /* first */
     struct link *inner;
     struct loopback *world;
     int rank;
 };
 
-static struct end *end_of(struct link *link)
+static struct loopback_end *end_of(struct link *link)
 {
-    return (struct end *)(void *)link;
+    return (struct loopback_end *)(void *)link;
 }
 
 static struct link *meet(struct link_entry *entry, struct link_place *place)
 {
     struct loopback *world = entry->context;
-    struct end *end = memory_take(sizeof *end);
+    struct loopback_end *end = memory_take(sizeof *end);
 
     assert(end);
     entry->context = world->simulated;
@@ -57,7 +57,7 @@ static struct link *meet(struct link_entry *entry, struct link_place *place)
 static bool send_to(struct link *link, const void *p, size_t bytes,
                     const struct link_message *message)
 {
-    struct end *end = end_of(link);
+    struct loopback_end *end = end_of(link);
     bool word = message->tag == TAG_WORD || message->tag == TAG_MANIFEST;
 
     end->world->sent[end->rank] += word ? 0 : bytes;
@@ -72,7 +72,7 @@ static bool receive_from(struct link *link, void *p, size_t bytes,
 
 static bool collect(struct link *link, struct link_news *news)
 {
-    struct end *end = end_of(link);
+    struct loopback_end *end = end_of(link);
     struct simulated *simulated = end->world->simulated;
 
     simulated_run(simulated, simulated_now(simulated) + TICK_NS);
@@ -81,7 +81,7 @@ static bool collect(struct link *link, struct link_news *news)
 
 static void sleep_for(struct link *link, uint64_t most_ns, uint64_t until_ns)
 {
-    struct end *end = end_of(link);
+    struct loopback_end *end = end_of(link);
     struct simulated *simulated = end->world->simulated;
 
     link_simulated.sleep(end->inner, most_ns, until_ns);
@@ -96,12 +96,12 @@ static bool forget(struct link *link, int rank, uint64_t below)
 
 static const char *why_of(const struct link *link)
 {
-    return link_simulated.why(((const struct end *)(const void *)link)->inner);
+    return link_simulated.why(((const struct loopback_end *)(const void *)link)->inner);
 }
 
 static bool close_end(struct link *link, bool together)
 {
-    struct end *end = end_of(link);
+    struct loopback_end *end = end_of(link);
     bool quiet = link_simulated.close(end->inner, together);
 
     memory_give(end);

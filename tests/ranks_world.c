@@ -59,13 +59,14 @@ void world_fail(struct ranks_world *w, int rank, const char *format, ...)
 /* Ranks that are lied to may come to anything. */
 #define wrong(w, ...) ((w)->lied_to ? (void)0 : world_fail(w, __VA_ARGS__))
 
-static int rank_of(const struct trainer *t)
+static int rank_of(const struct world_trainer *t)
 {
     return (int)(t - t->world->trainers);
 }
 
 /* A liar that leads the others can make any of them look like one. */
-static void hear_blame(struct ranks_world *w, const struct trainer *by, const char *line)
+static void hear_blame(struct ranks_world *w, const struct world_trainer *by,
+                       const char *line)
 {
     char liar[40];
     bool by_liar = w->lied_to && (rank_of(by) == w->liar ||
@@ -80,7 +81,7 @@ static void hear_blame(struct ranks_world *w, const struct trainer *by, const ch
 
 static void hear_log(void *user, enum descant_level level, const char *line)
 {
-    struct trainer *t = user;
+    struct world_trainer *t = user;
     struct ranks_world *w = t->world;
 
     if (w->verbose)
@@ -111,7 +112,7 @@ static uint64_t hash_of(const float *p, size_t n)
  * which those have not seen that took a state: 0. */
 static void see(struct ranks_world *w, int rank, uint64_t mean)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
     struct ledger_version held = ledger_view(ranks_of(t->f)->ledger).held;
     uint64_t series = ledger_series_of(held), hash = hash_of(t->G, w->n);
 
@@ -138,7 +139,7 @@ static void see(struct ranks_world *w, int rank, uint64_t mean)
 
 /* --- a trainer --- */
 
-static uint64_t count_lost(const struct trainer *t)
+static uint64_t count_lost(const struct world_trainer *t)
 {
     return ledger_view(ranks_of(t->f)->ledger).lost;
 }
@@ -147,7 +148,7 @@ static uint64_t count_lost(const struct trainer *t)
  * its way. */
 static void check_own(struct ranks_world *w, int rank)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
     uint64_t in = (uint64_t)t->G[rank], lost = count_lost(t) - t->lost;
 
     t->lost += lost;
@@ -197,7 +198,7 @@ static void need_columns(struct ranks_world *w, int rank, const float *p)
 /* 5: once the last of those in the mean has taken it. */
 static void settle(struct ranks_world *w, int rank, const struct fabric_part *part)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
     const struct ranks *m = ranks_of(t->f);
     struct ledger_version held = ledger_view(m->ledger).held;
     struct settled *s = &w->settled[held.number % WORLD_MOST];
@@ -220,7 +221,7 @@ static void settle(struct ranks_world *w, int rank, const struct fabric_part *pa
 
 static void take_mean(struct ranks_world *w, int rank, const struct fabric_part *part)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
 
     memcpy(t->next, part->out, w->n * sizeof *t->next);
     if (w->wire != WIRE_F32) {
@@ -280,7 +281,7 @@ static void check_center(struct ranks_world *w, int rank, const struct fabric_pa
 static void take_part(struct ranks_world *w, int rank, const struct fabric_part *part,
                       bool in_round)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
 
     if (part->kind == EXCHANGE_ELASTIC) {
         check_center(w, rank, part);
@@ -323,7 +324,7 @@ static void take_part(struct ranks_world *w, int rank, const struct fabric_part 
 
 static void begin(struct ranks_world *w, int rank, enum exchange_kind kind)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
     struct exchange x = {.kind = kind, .n = w->n, .weight = 1, .final = t->finishes,
                          .priority = t->reloads, .note = t->lineage};
     struct ranks *m = ranks_of(t->f);
@@ -354,7 +355,7 @@ static void begin(struct ranks_world *w, int rank, enum exchange_kind kind)
 /* What it has open is given up. */
 static void begin_reload(struct ranks_world *w, int rank)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
 
     if (w->verbose)
         printf("  %.6f rank %d: reloads\n", world_now(w), rank);
@@ -372,7 +373,7 @@ static void begin_reload(struct ranks_world *w, int rank)
 
 static void done(struct ranks_world *w, int rank)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
 
     t->open = t->reloading = false;
     w->exchanges++;
@@ -387,7 +388,7 @@ static void done(struct ranks_world *w, int rank)
         simulated_now(w->link) + (uint64_t)(rng_uniform(&w->rng) * (double)w->step_ns);
 }
 
-static void hear_notes(struct trainer *t)
+static void hear_notes(struct world_trainer *t)
 {
     struct fabric_note list[NOTES];
     int n = notes_take(&t->notes, list);
@@ -404,7 +405,7 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 
 static void train(struct ranks_world *w, int rank)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
     uint64_t now = simulated_now(w->link);
     struct fabric_part part;
 
@@ -443,7 +444,7 @@ static void train(struct ranks_world *w, int rank)
 
 static void let_go(struct ranks_world *w, int rank, enum trainer_state state)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
 
     if (t->f) {
         t->f->notes = NULL;
@@ -463,7 +464,7 @@ static void let_go(struct ranks_world *w, int rank, enum trainer_state state)
 
 static void step(struct ranks_world *w, int rank)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
 
     if (t->state == TRAINER_TRAINS)
         (w->post ? world_post_turn : train)(w, rank);
@@ -479,7 +480,7 @@ static void step(struct ranks_world *w, int rank)
 
 void world_come(struct ranks_world *w, int rank)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
     const struct log log = {hear_log, t, rank};
     struct fabric_options options = {.address = "", .rank = rank, .size = w->founders,
                                      .start_s = 5, .dead_s = w->dead_s, .log = &log,
@@ -517,7 +518,7 @@ void world_come(struct ranks_world *w, int rank)
 
 void world_leave(struct ranks_world *w, int rank)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
 
     if (t->state != TRAINER_TRAINS)
         return;
@@ -678,7 +679,7 @@ uint64_t world_rounds(const struct ranks_world *w)
 void world_tell(const struct ranks_world *w)
 {
     for (int k = 0; k < w->options.ranks; k++) {
-        const struct trainer *t = &w->trainers[k];
+        const struct world_trainer *t = &w->trainers[k];
         if (!t->f)
             continue;
         const struct ranks *m = ranks_of(t->f);

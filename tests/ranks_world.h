@@ -48,7 +48,7 @@ struct trainer_lane {
     int lost, stale, n_taken;
 };
 
-struct trainer {
+struct world_trainer {
     struct fabric *f;
     struct ranks_world *world;
     enum trainer_state state;
@@ -97,7 +97,7 @@ struct ranks_world {
     double dead_s;
     uint64_t step_ns;           /* of training between exchanges, at most */
     struct rng rng;
-    struct trainer trainers[WORLD_MOST];
+    struct world_trainer trainers[WORLD_MOST];
     struct version_seen *seen;
     size_t n_seen, seen_room;
     bool rows;                  /* they have tables */
@@ -140,7 +140,7 @@ void world_tell(const struct ranks_world *w);            /* how all are */
 /* --- ranks_world_rows.c --- */
 
 void world_rows_start(struct ranks_world *w, int rank, struct fabric_start *start);
-void world_rows_free(struct trainer *trainer);
+void world_rows_free(struct world_trainer *trainer);
 bool world_rows_turn(struct ranks_world *w, int rank);          /* false: nothing moves */
 uint64_t world_rows_due(const struct ranks_world *w, int rank); /* gives by then; 0: it does not */
 uint64_t world_rows_rounds(const struct ranks_world *w);    /* that somebody has taken */
@@ -149,7 +149,7 @@ uint64_t world_rows_rounds(const struct ranks_world *w);    /* that somebody has
 
 void world_post_start(struct ranks_world *w, int rank);
 void world_post_turn(struct ranks_world *w, int rank);
-void world_post_hear(struct trainer *t, const char *line);      /* a line of its log */
+void world_post_hear(struct world_trainer *t, const char *line); /* a line of its log */
 /* Once the faults have ended: those who have met go on, all others meet, and leave. Returns
  * how many of rank 0's lanes were alive. */
 int world_post_ends(struct ranks_world *w, double seconds);

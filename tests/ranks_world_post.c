@@ -37,7 +37,7 @@ static const struct fabric_post *post = &ranks_post;
 
 void world_post_start(struct ranks_world *w, int rank)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
 
     w->parcel_room = w->long_parcels ? LONG_FLOATS : w->parcel_room;
     w->parcel_room = w->parcel_room ? w->parcel_room : FLOATS;
@@ -48,7 +48,7 @@ void world_post_start(struct ranks_world *w, int rank)
     t->self = post->who(t->f, rank);
 }
 
-void world_post_hear(struct trainer *t, const char *line)
+void world_post_hear(struct world_trainer *t, const char *line)
 {
     const char *to = strstr(line, "a parcel to rank ");
 
@@ -61,7 +61,7 @@ void world_post_hear(struct trainer *t, const char *line)
 /* 1 and 6 */
 static void look_who(struct ranks_world *w, int rank, int other)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
     struct trainer_lane *lane = &t->lanes[other];
     const struct ranks *m = ranks_of(t->f);
     uint64_t who = post->who(t->f, other);
@@ -80,7 +80,7 @@ static void look_who(struct ranks_world *w, int rank, int other)
 /* 3 and 5: the lane of the last parcel. */
 static void look_sent(struct ranks_world *w, int rank, int other)
 {
-    const struct trainer *to = &w->trainers[other];
+    const struct world_trainer *to = &w->trainers[other];
     struct trainer_lane *lane = &w->trainers[rank].lanes[other];
     bool same = lane->who == lane->to, known = to->self == lane->to;
     bool taken = to->lanes[rank].taken >= lane->number;
@@ -106,7 +106,7 @@ static void look_sent(struct ranks_world *w, int rank, int other)
 
 static void send(struct ranks_world *w, int rank, int other)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
     struct trainer_lane *lane = &t->lanes[other];
     const struct post_head head = {++w->parcels, t->self, lane->who};
     bool is_long = w->long_parcels && rng_uniform(&w->rng) < 0.02;
@@ -131,7 +131,7 @@ static void send(struct ranks_world *w, int rank, int other)
 static void check_parcel(struct ranks_world *w, int rank, int other,
                          const struct parcel *parcel, const struct post_head *head)
 {
-    const struct trainer *t = &w->trainers[rank];
+    const struct world_trainer *t = &w->trainers[rank];
     const struct trainer_lane *lane = &t->lanes[other];
     size_t bad = 0;
 
@@ -149,7 +149,7 @@ static void check_parcel(struct ranks_world *w, int rank, int other,
 /* 2 and 4 */
 static void look_here(struct ranks_world *w, int rank, int other, uint64_t now)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
     struct trainer_lane *lane = &t->lanes[other];
     struct post_head head = {0};
     struct parcel parcel;
@@ -184,7 +184,7 @@ static uint64_t after(uint64_t at_ns, uint64_t now, uint64_t next)
 
 void world_post_turn(struct ranks_world *w, int rank)
 {
-    struct trainer *t = &w->trainers[rank];
+    struct world_trainer *t = &w->trainers[rank];
     uint64_t now = simulated_now(w->link), next = UINT64_MAX;
 
     if (post->move(t->f) != DESCANT_OK)
@@ -217,7 +217,7 @@ static bool trains(const struct ranks_world *w, int rank)
 /* 6: or one has given the other up, and so both have. */
 static bool are_met(struct ranks_world *w, int rank)
 {
-    const struct trainer *a = &w->trainers[0], *b = &w->trainers[rank];
+    const struct world_trainer *a = &w->trainers[0], *b = &w->trainers[rank];
 
     if (!trains(w, 0) || !trains(w, rank))
         return false;

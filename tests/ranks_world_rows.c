@@ -44,7 +44,7 @@ void world_rows_start(struct ranks_world *w, int rank, struct fabric_start *star
     start->rows_base = &t->vector;
 }
 
-void world_rows_free(struct trainer *trainer)
+void world_rows_free(struct world_trainer *trainer)
 {
     struct trainer_rows *t = &trainer->rows;
 
@@ -152,7 +152,7 @@ static void need_rows(struct ranks_world *w, int rank)
 
 bool world_rows_turn(struct ranks_world *w, int rank)
 {
-    struct trainer *trainer = &w->trainers[rank];
+    struct world_trainer *trainer = &w->trainers[rank];
     struct trainer_rows *t = &trainer->rows;
     struct rows_part part;
 
@@ -182,7 +182,7 @@ bool world_rows_turn(struct ranks_world *w, int rank)
 
 uint64_t world_rows_due(const struct ranks_world *w, int rank)
 {
-    const struct trainer *t = &w->trainers[rank];
+    const struct world_trainer *t = &w->trainers[rank];
     return w->rows && t->states && !t->rows.open ? t->rows.next_ns : 0;
 }
 

@@ -33,7 +33,7 @@ START_TEST(status_has_texts)
 }
 END_TEST
 
-struct heard {
+struct base_heard {
     int lines, inside;
     enum descant_level level;
     char last[2000];
@@ -41,7 +41,7 @@ struct heard {
 
 static void hear(void *user, enum descant_level level, const char *line)
 {
-    struct heard *heard = user;
+    struct base_heard *heard = user;
     ck_assert_int_eq(heard->inside++, 0);    /* one at a time */
     heard->lines++;
     heard->level = level;
@@ -51,7 +51,7 @@ static void hear(void *user, enum descant_level level, const char *line)
 
 START_TEST(fail_logs_and_keeps)
 {
-    struct heard heard = {0};
+    struct base_heard heard = {0};
     struct log log = {.fn = hear, .user = &heard, .rank = -1};
     ck_assert_str_eq(descant_last_error(), "");
     ck_assert_int_eq(log_fail(&log, DESCANT_SYSTEM, "no %s, %d", "luck", 3), DESCANT_SYSTEM);
@@ -74,7 +74,7 @@ END_TEST
 
 START_TEST(long_lines_are_cut)
 {
-    struct heard heard = {0};
+    struct base_heard heard = {0};
     struct log log = {.fn = hear, .user = &heard, .rank = 1};
     log_fail(&log, DESCANT_SYSTEM, "%05000d", 7);
     ck_assert_uint_eq(strlen(descant_last_error()), 1023);
@@ -93,7 +93,7 @@ static void *say_much(void *argument)
 
 START_TEST(callbacks_come_one_at_a_time)
 {
-    struct heard heard = {0};
+    struct base_heard heard = {0};
     struct log log = {.fn = hear, .user = &heard, .rank = -1};
     pthread_t threads[4];
     log_fail(NULL, DESCANT_SYSTEM, "mine");
@@ -415,7 +415,7 @@ END_TEST
 
 START_TEST(a_line_of_the_log_is_one_line)
 {
-    struct heard heard = {0};
+    struct base_heard heard = {0};
     struct log log = {.fn = hear, .user = &heard, .rank = -1};
     log_fail(&log, DESCANT_SYSTEM, "%s: no", "a\n\033[2Jb");
     ck_assert_str_eq(heard.last, "a\\x0a\\x1b[2Jb: no");

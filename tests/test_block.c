@@ -57,7 +57,7 @@ static void starting(float *w)
 
 /* ------------------------------------------------------------------ three trainers, simulated */
 
-struct watch {
+struct torch_watch {
     const struct torch_run *run;
     double worst;
     int worst_round;            /* from 1 */
@@ -66,7 +66,7 @@ struct watch {
 /* Before step t a replica is what round t - 1 made of it; the step drifts away from there. */
 static void drift(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
 {
-    struct watch *c = context;
+    struct torch_watch *c = context;
     double off = t > 1 ? worst_of(w, c->run->G[t - 2]) : 0;
     if (off > c->worst) {
         c->worst = off;
@@ -76,9 +76,10 @@ static void drift(void *context, int i, uint64_t t, const float *w, float *g, si
         g[k] = t > TORCH_ROUNDS ? 0 : (float)torch_drift[t - 1][i][k] / TORCH_UNIT;
 }
 
-static struct watch simulate(const struct torch_run *run, const char *changes, bool attached)
+static struct torch_watch simulate(const struct torch_run *run, const char *changes,
+                                   bool attached)
 {
-    struct watch c = {.run = run};
+    struct torch_watch c = {.run = run};
     char plan[128];
     float start[N];
     starting(start);
@@ -100,7 +101,7 @@ START_TEST(rounds_are_steps_of_sgd)
 {
     const struct torch_run *run = &torch_runs[_i];
     for (int attached = 0; attached < 2; attached++) {
-        struct watch c = simulate(run, run->plan, attached);
+        struct torch_watch c = simulate(run, run->plan, attached);
         ck_assert_msg(c.worst <= bound(run), "%s, %s: %g ulp off after round %d", run->plan,
                       attached ? "attached" : "in place", c.worst, c.worst_round);
     }

@@ -417,8 +417,8 @@ static const struct {
 } bad[] = {
     {"", "which one? allowed: run, control, local, status"},
     {"walk", "unknown command 'walk'; allowed: run, control, local, status"},
-    {"run", "--params or --model says what to train"},
-    {"run --params 5 --model a", "--params and --model: one of them"},
+    {"run", "give --params or --model for the model to train"},
+    {"run --params 5 --model a", "give --params or --model, not both"},
     {"run --params 0", "--params 0: allowed is"},
     {"run --params w=5,w=6", "--params w=5,w=6: allowed is"},
     {"run --params w=5,7", "--params w=5,7: allowed is"},

@@ -222,9 +222,10 @@ END_TEST
  * `store` from a read-out to the store. What counts is at most ceil((compute + store) / period)
  * versions behind the model that it changes, and that does happen. Another module commits in each
  * tick, so that no superstep is without. */
-static const struct pace {
+static const struct slow_pace {
     int period, compute, store;
-} paces[] = {{7, 3, 1}, {7, 6, 5}, {7, 7, 7}, {7, 14, 2}, {7, 12, 7}, {7, 20, 1}, {7, 36, 3}};
+} paces[] = {{7, 3, 1},  {7, 6, 5},  {7, 7, 7}, {7, 14, 2},
+             {7, 12, 7}, {7, 20, 1}, {7, 36, 3}};
 
 /* The slow module has two slots in turns: it may read for its next gradient, in the tick of a
  * read-out whose store it does not see yet, before it has committed this one. */
@@ -265,7 +266,7 @@ static void superstep_with(struct slow *m)
     m->waits = 0;
 }
 
-static void slow_run(struct slow *m, const struct pace *pace)
+static void slow_run(struct slow *m, const struct slow_pace *pace)
 {
     enum { TICKS = 210 };
     for (int tick = 0; tick < TICKS; tick++) {
@@ -288,7 +289,7 @@ static void slow_run(struct slow *m, const struct pace *pace)
 
 START_TEST(staleness_has_its_bound)
 {
-    const struct pace *pace = &paces[_i];
+    const struct slow_pace *pace = &paces[_i];
     const int most = (pace->compute + pace->store + pace->period - 1) / pace->period;
     const struct control_options o = how(1);
     uint64_t behind = 0, refused = 0;

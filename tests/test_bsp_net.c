@@ -384,7 +384,7 @@ static const struct {
     const char *line, *says;
     int status;
 } bad[] = {
-    {"control shm:x", "--params or --model says what to train", CLI_BAD_USE},
+    {"control shm:x", "give --params or --model for the model to train", CLI_BAD_USE},
     {"control shm:x --params 5 -- true", "COMMAND belongs to descant bsp local", CLI_BAD_USE},
     {"control shm:x --params 5 --modules 2", "--modules belongs to descant bsp local", CLI_BAD_USE},
     {"control shm:x --params=5 --slots=2", "--slots belongs to descant bsp local", CLI_BAD_USE},

@@ -22,7 +22,7 @@ static struct link_place place = {.rank = SELF,
                                         .most_local = 2};
 static struct exchange asked;
 
-static struct letter {
+static struct checked_letter {
     struct ranks_word word;
     _Alignas(8) unsigned char tail[TAIL_ROOM];
 } letter;

@@ -42,7 +42,7 @@ static const struct {
     {"inof", ", bench\ntry: descant --help"},
     {"help inof", "unknown command 'inof'"},
     {"--verbose", "unknown command '--verbose'; allowed"},
-    {"info --now", "descant info: '--now': it takes names of files, and no options"},
+    {"info --now", "descant info: '--now': info takes names of files, and no options"},
     {"plans --html", "descant plans: unknown option --html\n"},
     {"plans --markdwon", "unknown option --markdwon (did you mean --markdown?)\n"},
     {"plans --markdown=1", "--markdown takes no value"},

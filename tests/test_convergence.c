@@ -130,12 +130,12 @@ static void noisy_rounds(void *context, int i, uint64_t t, const float *w, float
 }
 
 /* The loss of the first trainer's model at the end. */
-static double outer_run(const char *plan, uint64_t n, const double *join_s, struct rounds *r,
-                        struct heard *to)
+static double outer_run(const char *plan, uint64_t n, const double *join_s,
+                        struct rounds *r, struct heard_lines *to)
 {
     float start[N] = {0};
     *r = (struct rounds){.problem = {.noise = 0.05}};
-    *to = (struct heard){.least = DESCANT_WARNING};
+    *to = (struct heard_lines){.least = DESCANT_WARNING};
     for (int i = 0; i < 4; i++)
         rng_init(&r->problem.rng[i], (uint64_t)i + 1);
     struct log log = {.fn = hear, .user = to, .rank = -1};
@@ -155,7 +155,7 @@ static double outer_run(const char *plan, uint64_t n, const double *join_s, stru
 START_TEST(few_rounds_do_not_overshoot)
 {
     struct rounds r;
-    struct heard stock, left, mean;
+    struct heard_lines stock, left, mean;
     double overshot = outer_run("diloco,every=20,rate=0.7,momentum=0.9", 12, NULL, &r, &stock);
     double here = outer_run("diloco,every=20", 12, NULL, &r, &left);
     double plain = outer_run("ma,every=20", 12, NULL, &r, &mean);

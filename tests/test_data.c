@@ -201,7 +201,7 @@ START_TEST(bad_lines_are_told_and_skipped)
     char text[4096], want[400];
     size_t n = (size_t)snprintf(text, sizeof text, "%s%s", good_line(d->format),
                                 good_line(d->format));
-    struct seen good = read_file(put_file(in_folder("g"), text, n), d->format);
+    struct data_seen good = read_file(put_file(in_folder("g"), text, n), d->format);
     n = strlen(good_line(d->format));
     size_t m = d->n ? d->n : strlen(d->line);
     memcpy(text + n, d->line, m);
@@ -209,7 +209,7 @@ START_TEST(bad_lines_are_told_and_skipped)
     text[n++] = '\n';
     n += (size_t)snprintf(text + n, sizeof text - n, "%s", good_line(d->format));
     const char *path = put_file(in_folder("b"), text, n);
-    struct seen bad = read_file(path, d->format);
+    struct data_seen bad = read_file(path, d->format);
     ck_assert_int_eq(bad.got, DATA_END);
     ck_assert_uint_eq(bad.bad, 1);
     ck_assert_uint_eq(bad.lines, 3);
@@ -235,7 +235,7 @@ START_TEST(too_many_bad_lines_end_it)
     const char *path = put_file(in_folder("m.svm"), text, n);
     struct data_options o = {.paths = &path, .n_paths = 1, .max_bad = 0.025, .log = &listening,
                              .chunk_bytes = 1 << 10};
-    struct seen seen = read_chunks(&o, 0, 0);
+    struct data_seen seen = read_chunks(&o, 0, 0);
     ck_assert_int_eq(seen.got, DATA_END);
     ck_assert_uint_eq(seen.bad, 60);
     ck_assert_int_eq(heard.n, 5);
@@ -262,7 +262,7 @@ START_TEST(few_lines_are_judged_at_the_end)
 {
     const char *path = put_text("few.svm", "1 3:1\nbad\n0 3:1\n1\n");
     struct data_options o = {.paths = &path, .n_paths = 1, .max_bad = 0.25, .log = &listening};
-    struct seen seen = read_chunks(&o, 0, 0);
+    struct data_seen seen = read_chunks(&o, 0, 0);
     ck_assert_int_eq(seen.got, DATA_END);
     ck_assert_uint_eq(seen.n, 3);
     free(seen.at);
@@ -323,7 +323,7 @@ START_TEST(what_is_no_feature_is_passed_over)
         {"1 1:3:1 # 2:4:1\n0 2:4:1 #x\n", "1 1:3:1\n0 2:4:1\n", false},
     };
     for (int i = 0; i < N(same); i++) {
-        struct seen seen[2];
+        struct data_seen seen[2];
         for (int k = 0; k < 2; k++) {
             const char *path = put_text("q", k ? same[i].is : same[i].as);
             seen[k] = read_chunks(&(struct data_options){.paths = &path, .n_paths = 1, .n_fields = 4,
@@ -474,7 +474,7 @@ START_TEST(images_that_unpack_to_more)
     ck_assert(all && packed);
     memcpy(all, head, sizeof head);
     const char *path = put_file(in_folder("b-images-idx3"), packed, pack_bytes(1 + _i, all, BYTES, packed, BYTES));
-    struct seen seen = read_file(path, DATA_IDX);
+    struct data_seen seen = read_file(path, DATA_IDX);
     ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
     ck_assert_msg(ends_with(descant_last_error(), ": 65536 bytes, but 2 images of 4 pixels are 24"),
                   "%s", descant_last_error());
@@ -509,11 +509,13 @@ START_TEST(images_that_are_not)
         memcpy(bytes, good, sizeof good);
         bytes[cases[i].at] = cases[i].value;
         put_file(in_folder("x-labels-idx1-ubyte"), labels, cases[i].n_labels);
-        struct seen seen = read_file(put_file(in_folder("x-images-idx3-ubyte"), bytes, cases[i].n), DATA_AUTO);
+        struct data_seen seen = read_file(
+            put_file(in_folder("x-images-idx3-ubyte"), bytes, cases[i].n), DATA_AUTO);
         ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
         ck_assert_msg(ends_with(descant_last_error(), cases[i].end), "%s", descant_last_error());
     }
-    struct seen seen = read_file(put_file(in_folder("odd-name"), good, sizeof good), DATA_IDX);
+    struct data_seen seen =
+        read_file(put_file(in_folder("odd-name"), good, sizeof good), DATA_IDX);
     ck_assert_int_eq(seen.status, DESCANT_INVALID);
     seen = read_file(put_file(in_folder("alone-images-idx3"), good, sizeof good), DATA_IDX);
     ck_assert_int_eq(seen.status, DESCANT_SYSTEM);
@@ -527,7 +529,7 @@ START_TEST(fashion_is_read_where_it_is)
     if (access(path, R_OK) != 0)
         return;
     struct data_options o = {.paths = &path, .n_paths = 1, .log = &listening, .seed = 1};
-    struct seen seen = read_chunks(&o, 0, 0);
+    struct data_seen seen = read_chunks(&o, 0, 0);
     ck_assert_int_eq(seen.got, DATA_END);
     ck_assert_uint_eq(seen.n, 10000);
     free(seen.at);
@@ -545,10 +547,10 @@ START_TEST(caches_give_back_what_went_in)
                                                : put_file(in_folder("plain"), text, n);
     struct data_options o = {.paths = &path, .n_paths = 1, .format = formats[_i], .n_fields = 4,
                              .chunk_bytes = 3000, .max_bad = 1, .log = &listening};
-    struct seen plain = read_chunks(&o, 0, 0);
+    struct data_seen plain = read_chunks(&o, 0, 0);
     const char *paths[] = {make_cache("one", &o, 17), make_cache("two", &o, 1000)};
     struct data_options c = {.paths = paths, .n_paths = 2, .epochs = 2, .log = &listening};
-    struct seen all = read_chunks(&c, 0, 0), shared = read_shared(&c, 3);
+    struct data_seen all = read_chunks(&c, 0, 0), shared = read_shared(&c, 3);
     ck_assert_int_eq(all.got, DATA_END);
     assert_same(&all, &shared);
     ck_assert_uint_eq(all.n, 4 * plain.n);
@@ -579,7 +581,8 @@ START_TEST(torn_caches_are_seen)
     fclose(file);
     ck_assert(n > 200 && n < sizeof bytes);
     for (size_t i = 0; i < n; i++) {
-        struct seen seen = read_file(put_file(in_folder("cut"), bytes, i), DATA_CACHE);
+        struct data_seen seen =
+            read_file(put_file(in_folder("cut"), bytes, i), DATA_CACHE);
         ck_assert_msg(seen.status == DESCANT_CORRUPT, "cut at %zu", i);
         free(seen.at);
         bytes[i] = (unsigned char)(bytes[i] ^ 1 << i % 8);
@@ -588,9 +591,10 @@ START_TEST(torn_caches_are_seen)
         free(seen.at);
         bytes[i] = (unsigned char)(bytes[i] ^ 1 << i % 8);
     }
-    struct seen seen = read_file(put_text("foreign", "no cache, but long enough to be one: "
-                                          "a head and a tail would fit into this text"),
-                                 DATA_CACHE);
+    struct data_seen seen =
+        read_file(put_text("foreign", "no cache, but long enough to be one: "
+                                      "a head and a tail would fit into this text"),
+                  DATA_CACHE);
     ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
     ck_assert(ends_with(descant_last_error(), "foreign: not a cache"));
 }
@@ -635,7 +639,7 @@ START_TEST(caches_of_what_cannot_be)
     ck_assert_int_eq(cache_add(w, &e), DESCANT_OK);
     ck_assert_int_eq(cache_close(w), DESCANT_OK);
     ck_assert_int_eq(fclose(file), 0);
-    struct seen seen = read_file(path, DATA_CACHE);
+    struct data_seen seen = read_file(path, DATA_CACHE);
     ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
     ck_assert(ends_with(descant_last_error(), "a block has NaN, Inf, or a label of no class"));
     free(seen.at);
@@ -690,7 +694,7 @@ START_TEST(clicks_are_as_wished)
     ck_assert_double_lt(fabs(p - o.positive), 6 * spread);
     ck_assert_double_lt(one.best_logloss, 0.97 * -(p * log(p) + (1 - p) * log(1 - p)));
     ck_assert_double_lt(fabs(one.best_logloss - other.best_logloss), 0.02);
-    struct seen seen = read_file(put_file(in_folder("ctr.tsv"), a, n), DATA_CRITEO);
+    struct data_seen seen = read_file(put_file(in_folder("ctr.tsv"), a, n), DATA_CRITEO);
     ck_assert_uint_eq(seen.n, 40000);
     ck_assert_uint_eq(seen.bad, 0);
     free(seen.at);
@@ -706,7 +710,7 @@ START_TEST(clicks_are_compressed_by_name)
     static const char *const names[] = {"rows.tsv", "rows.tsv.gz", "rows.tsv.zst"};
     struct ctr_options o = ctr_options_default();
     struct ctr_summary sum;
-    struct seen all[3];
+    struct data_seen all[3];
     struct output out;
     o.rows = 3000;
     for (int k = 0; k < 3; k++) {

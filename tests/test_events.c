@@ -19,7 +19,7 @@
 
 enum { N = 3000, MOST = 4, KINDS = DESCANT_EVENT_BROKEN + 1, TEXT = 1 << 14 };
 
-struct trainer {
+struct observed_trainer {
     _Atomic int steps;
     _Atomic int order;                      /* enum order, of the test */
     _Atomic int events[KINDS], of[KINDS];   /* how often, and the last one's rank */
@@ -32,7 +32,7 @@ struct trainer {
 enum order { GO_ON, TURN_NAN, CLOSE, FINISH, EXIT };
 
 static struct {
-    struct trainer trainers[MOST];
+    struct observed_trainer trainers[MOST];
     _Atomic bool hold;                      /* on_event does not return before it is false */
 } *page;
 
@@ -52,7 +52,7 @@ static void set_up(void)
 
 static void take_line(void *user, enum descant_level level, const char *line)
 {
-    struct trainer *t = user;
+    struct observed_trainer *t = user;
     size_t used = strlen(t->lines);
     snprintf(t->lines + used, sizeof t->lines - used, "%d %s\n", (int)level, line);
     t->n_lines++;
@@ -60,7 +60,7 @@ static void take_line(void *user, enum descant_level level, const char *line)
 
 static int take_event(void *user, const struct descant_event *event)
 {
-    struct trainer *t = user;
+    struct observed_trainer *t = user;
     t->foreign += pthread_equal(pthread_self(), stepping) != 0;
     t->held_at = t->steps;
     t->of[event->kind] = event->rank;
@@ -74,7 +74,7 @@ enum { OWN_LOG = 1, OWN_EVENTS = 2 };
 
 static int train(const char *plan, int rank, int size, int how)
 {
-    struct trainer *me = &page->trainers[rank];
+    struct observed_trainer *me = &page->trainers[rank];
     struct descant_options o = descant_options_default();
     struct descant *job = NULL;
     float *w = NULL;
@@ -178,7 +178,7 @@ START_TEST(a_death_is_told)
     kill(pids[1], SIGKILL);
     waitpid(pids[1], NULL, 0);
     for (int i = 0; i < 3; i += 2) {
-        struct trainer *t = &page->trainers[i];
+        struct observed_trainer *t = &page->trainers[i];
         ck_assert_msg(reaches(&t->events[DESCANT_EVENT_LOST], 1), "%s: %d", plans[_i], i);
         ck_assert_int_eq(t->of[DESCANT_EVENT_LOST], 1);
     }
@@ -187,7 +187,7 @@ START_TEST(a_death_is_told)
     need_end(0);
     need_end(2);
     for (int i = 0; i < 3; i += 2) {
-        struct trainer *t = &page->trainers[i];
+        struct observed_trainer *t = &page->trainers[i];
         ck_assert_int_eq(count_of(t->lines, "2 rank"), 1);
         ck_assert_ptr_nonnull(strstr(t->lines, ": trainer 1 has died: 2 take part"));
         ck_assert_int_eq(t->events[DESCANT_EVENT_LOST], 1);
@@ -233,7 +233,7 @@ END_TEST
 /* Under the plan none nobody's work is kept together, so that none of it is lost. */
 START_TEST(without_rounds_leaving_is_no_loss)
 {
-    struct trainer *other = &page->trainers[0];
+    struct observed_trainer *other = &page->trainers[0];
     for (int i = 0; i < 3; i++)
         start("none", i, 3, OWN_LOG | OWN_EVENTS);
     for (int i = 0; i < 3; i++)
@@ -254,7 +254,7 @@ END_TEST
 START_TEST(nan_is_told_once)
 {
     static const char *const plans[] = {"ma,every=1", "shadow-easgd", "shadow-ma", "allreduce"};
-    struct trainer *bad = &page->trainers[1], *other = &page->trainers[0];
+    struct observed_trainer *bad = &page->trainers[1], *other = &page->trainers[0];
     bool seen = _i != 1;            /* the centre's other users do not see it */
     for (int i = 0; i < 2; i++)
         start(plans[_i], i, 2, OWN_LOG | OWN_EVENTS);
@@ -312,7 +312,7 @@ END_TEST
 
 START_TEST(a_slow_callback_stalls_nobody)
 {
-    struct trainer *t = &page->trainers[0];
+    struct observed_trainer *t = &page->trainers[0];
     page->hold = true;
     for (int i = 0; i < 3; i++)
         start(_i ? "ma,every=4" : "shadow-ma", i, 3, OWN_LOG | OWN_EVENTS);
@@ -355,7 +355,7 @@ START_TEST(an_end_without_rounds_is_told)
         ck_assert(reaches(&page->trainers[i].steps, 5));
     end_all(2, orders[_i]);
     for (int i = 0; i < 2; i++) {
-        struct trainer *t = &page->trainers[i];
+        struct observed_trainer *t = &page->trainers[i];
         ck_assert_int_eq(t->events[DESCANT_EVENT_NO_ROUND], 1);
         int unfinished = t->events[DESCANT_EVENT_UNFINISHED];       /* its own, and perhaps the other's */
         ck_assert(_i ? unfinished == 1 || unfinished == 2 : unfinished == 0);
@@ -484,7 +484,8 @@ START_TEST(no_note_is_lost_for_room)
 }
 END_TEST
 
-static void open_alone(struct descant **job, struct trainer *me, descant_on_event *fn)
+static void open_alone(struct descant **job, struct observed_trainer *me,
+                       descant_on_event *fn)
 {
     struct descant_options o = descant_options_default();
     o.job = "self";
@@ -501,7 +502,7 @@ static void open_alone(struct descant **job, struct trainer *me, descant_on_even
 /* Many trainers' lines are held back, too: those without a place of their own as one. */
 START_TEST(many_trainers_are_told_together)
 {
-    struct trainer *me = &page->trainers[0];
+    struct observed_trainer *me = &page->trainers[0];
     struct descant *job;
     open_alone(&job, me, NULL);
     struct notes *notes = &job->events.notes;

@@ -20,7 +20,7 @@ enum act {
     MORE            /* before it goes a word of kind `value` */
 };
 
-struct lie {
+struct hostile_lie {
     int job;                        /* enum hostile_job, or ENCODED, or SLEEPS */
     int liar, tag, what;        /* what: of words; the first such letter is the lie */
     enum act act;
@@ -52,7 +52,7 @@ struct lie {
         sizeof(((struct awaited *)0)->field)
 #define ASK(field) offsetof(struct ask, field), sizeof(((struct ask *)0)->field)
 
-static const struct lie lies[] = {
+static const struct hostile_lie lies[] = {
     /* words of any kind */
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), 24, "a word of kind 24"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), -1, "a word of kind 4294967295"},
@@ -61,15 +61,11 @@ static const struct lie lies[] = {
     {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, 8, "HERE: "},
     {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, 9000, "a word of too many bytes"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_GO, "GO: rank 0 alone says it"},
-    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_CALL,
-     "CALL: rank 0 alone says it"},
-    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_VOID,
-     "VOID: rank 0 alone says it"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_CALL, "CALL: rank 0 alone says it"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_VOID, "VOID: rank 0 alone says it"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_MEMBERS, "MEMBERS: rank 0 alone"},
-    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_LATE,
-     "LATE: rank 0 alone says it"},
-    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_FAIL,
-     "FAIL: rank 0 alone says it"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_LATE, "LATE: rank 0 alone says it"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_FAIL, "FAIL: rank 0 alone says it"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_BYE, "BYE: rank 0 alone says it"},
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_ROWS_CALL,
      "ROWS_CALL: rank 0 alone"},
@@ -107,7 +103,8 @@ static const struct lie lies[] = {
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(weight), NAN_BITS, "HERE: weight nan"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(weight), INT64_MIN | TWO_BITS,
      "HERE: weight -2"},
-    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(ledger.epoch), 2, "HERE: generation 1 in epoch 2"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(ledger.epoch), 2,
+     "HERE: generation 1 in epoch 2"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(ledger.generation), 7, "HERE: generation 7"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(ledger.leaves), 1, "HERE: generation 1"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(ledger.ballot), 9, "HERE: generation 1"},
@@ -143,7 +140,8 @@ static const struct lie lies[] = {
      "GO: 3 seats from that of rank 1 on"},
     {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.host), 3, "GO: 3 seats from that of rank 0"},
     {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.host), -1, "GO: the seat of rank 0"},
-    {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.local_rank), -1, "GO: 3 seats from that of rank 0"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.local_rank), -1,
+     "GO: 3 seats from that of rank 0"},
     {M, 0, TAG_WORD, WORD_GO, SET, RUN(n), 0, "GO: 0 seats from that of rank 0"},
     {M, 0, TAG_WORD, WORD_GO, SET, RUN(n), 4, "GO: 4 seats from that of rank 0"},
     {M, 0, TAG_WORD, WORD_GO, SET, RUN(n), -1, "GO: 4294967295 seats"},
@@ -212,26 +210,26 @@ static const struct lie lies[] = {
     {M, 1, TAG_TELL, 0, ADD, 0, 0, 1, "a piece of a mean of too many bytes"},
     {ENCODED, 1, TAG_GIVE, 0, ADD, 0, 0, -1, "a part of a mean of"},
     {ENCODED, 1, TAG_TELL, 0, ADD, 0, 0, 1, "a piece of a mean of too many bytes"},
-    {C, 1, TAG_ASK, 0, ADD, 0, 0, -1, "it asks for what is no piece"},
+    {C, 1, TAG_ASK, 0, ADD, 0, 0, -1, "it asks for no piece"},
     {C, 1, TAG_ASK, 0, ADD, 0, 0, 9000, "an ask of too many bytes"},
     {C, 1, TAG_ASK, 0, ADD, 0, 0, -1200, "it asks for"},
-    {C, 1, TAG_ASK, 0, SET, ASK(seat), 16, "it asks for what is no piece"},
-    {C, 1, TAG_ASK, 0, SET, ASK(fetch), 2, "it asks for what is no piece"},
-    {C, 1, TAG_ASK, 0, SET, ASK(n_runs), 0, "it asks for what is no piece"},
-    {C, 1, TAG_ASK, 0, SET, ASK(n_runs), 25, "it asks for what is no piece"},
-    {C, 1, TAG_ASK, 0, SET, ASK(n_runs), -1, "it asks for what is no piece"},
-    {C, 1, TAG_ASK, 0, SET, ASK(alpha), TWO_BITS >> 32, "it asks for what is no piece"},
-    {C, 1, TAG_ASK, 0, SET, ASK(alpha), NAN_BITS >> 29, "it asks for what is no piece"},
-    {C, 1, TAG_ASK, 0, SET, ASK(from), N, "it asks for what is no piece"},
-    {C, 1, TAG_ASK, 0, SET, ASK(from), -4, "it asks for what is no piece"},
-    {C, 1, TAG_ASK, 0, SET, ASK(runs[0].at), -4, "it asks for what is no piece"},
-    {C, 1, TAG_ASK, 0, SET, ASK(runs[0].n), 0, "it asks for what is no piece"},
-    {C, 1, TAG_ASK, 0, SET, ASK(runs[0].n), -1, "it asks for what is no piece"},
+    {C, 1, TAG_ASK, 0, SET, ASK(seat), 16, "it asks for no piece"},
+    {C, 1, TAG_ASK, 0, SET, ASK(fetch), 2, "it asks for no piece"},
+    {C, 1, TAG_ASK, 0, SET, ASK(n_runs), 0, "it asks for no piece"},
+    {C, 1, TAG_ASK, 0, SET, ASK(n_runs), 25, "it asks for no piece"},
+    {C, 1, TAG_ASK, 0, SET, ASK(n_runs), -1, "it asks for no piece"},
+    {C, 1, TAG_ASK, 0, SET, ASK(alpha), TWO_BITS >> 32, "it asks for no piece"},
+    {C, 1, TAG_ASK, 0, SET, ASK(alpha), NAN_BITS >> 29, "it asks for no piece"},
+    {C, 1, TAG_ASK, 0, SET, ASK(from), N, "it asks for no piece"},
+    {C, 1, TAG_ASK, 0, SET, ASK(from), -4, "it asks for no piece"},
+    {C, 1, TAG_ASK, 0, SET, ASK(runs[0].at), -4, "it asks for no piece"},
+    {C, 1, TAG_ASK, 0, SET, ASK(runs[0].n), 0, "it asks for no piece"},
+    {C, 1, TAG_ASK, 0, SET, ASK(runs[0].n), -1, "it asks for no piece"},
     {C, 1, TAG_ANSWER, 0, ADD, 0, 0, -1, "an answer of"},
     {C, 1, TAG_ANSWER, 0, ADD, 0, 0, 4, "an answer of too many bytes"},
-    {C, 1, TAG_ANSWER, 0, SET, ASK(from), 5, "it answers what it was not asked"},
-    {C, 1, TAG_ANSWER, 0, SET, ASK(n_runs), -1, "it answers what it was not asked"},
-    {C, 1, TAG_ANSWER, 0, SET, ASK(runs[0].n), -1, "it answers what it was not asked"},
+    {C, 1, TAG_ANSWER, 0, SET, ASK(from), 5, "it answers an ask that was not made"},
+    {C, 1, TAG_ANSWER, 0, SET, ASK(n_runs), -1, "it answers an ask that was not made"},
+    {C, 1, TAG_ANSWER, 0, SET, ASK(runs[0].n), -1, "it answers an ask that was not made"},
     {R, 1, TAG_ROWS, 0, ADD, 0, 0, -1, "a part of rows of 1000 bytes, where 1001 belong"},
     {R, 1, TAG_ROWS, 0, ADD, 0, 0, 1, "a part of rows of too many bytes"},
     {P, 1, TAG_POST, 0, SET, 0, 8, N + 1, "a parcel of 901 floats, room for 900"},
@@ -243,14 +241,14 @@ static const struct lie lies[] = {
 };
 
 struct liar {
-    const struct lie *lie;
+    const struct hostile_lie *lie;
     bool lied;
 };
 
 static void alter(void *context, struct letter *letter, struct letter *more)
 {
     struct liar *liar = context;
-    const struct lie *lie = liar->lie;
+    const struct hostile_lie *lie = liar->lie;
     struct ranks_word word = {.what = 0};
 
     if (liar->lied || letter->tag != lie->tag)

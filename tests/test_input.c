@@ -27,7 +27,7 @@ START_TEST(chunks_share_each_line_once)
     size_t half = n / 2;
     while (text[half - 1] != '\n')
         half++;
-    struct seen whole = read_file(put_file(in_folder("whole"), text, n), format);
+    struct data_seen whole = read_file(put_file(in_folder("whole"), text, n), format);
     ck_assert_int_eq(whole.got, DATA_END);
     ck_assert_uint_eq(whole.lines, 300);
     ck_assert_uint_ge(whole.bad, 6);
@@ -37,7 +37,7 @@ START_TEST(chunks_share_each_line_once)
         struct data_options o = {.paths = paths, .n_paths = 3, .format = format, .n_fields = 4,
                                  .chunk_bytes = chunk_sizes[i], .max_bad = 1,
                                  .log = &listening};
-        struct seen all = read_chunks(&o, 0, 0);
+        struct data_seen all = read_chunks(&o, 0, 0);
         ck_assert_int_eq(all.got, DATA_END);
         assert_same(&whole, &all);
         free(all.at);
@@ -63,7 +63,7 @@ START_TEST(line_numbers_are_the_files)
                                      .chunk_bytes = chunk_sizes[i], .max_bad = 1,
                                      .log = &listening};
             heard.n = 0;
-            struct seen seen = read_chunks(&o, 0, 0);
+            struct data_seen seen = read_chunks(&o, 0, 0);
             ck_assert_int_eq(heard.n, 5);
             for (int k = 0; k < 5; k++) {
                 char want[400];
@@ -85,9 +85,9 @@ START_TEST(epochs_follow_each_other)
         const char *paths[] = {put_packed(kind, "e1", text, n), put_packed(kind, "e2", text, n)};
         struct data_options o = {.paths = paths, .n_paths = 2, .format = DATA_CRITEO,
                                  .chunk_bytes = 1000, .max_bad = 1, .log = &listening};
-        struct seen once = read_chunks(&o, 0, 0);
+        struct data_seen once = read_chunks(&o, 0, 0);
         o.epochs = 3;
-        struct seen all = read_chunks(&o, 0, 0), shared = read_shared(&o, 5);
+        struct data_seen all = read_chunks(&o, 0, 0), shared = read_shared(&o, 5);
         ck_assert_uint_eq(all.n, 3 * once.n);
         ck_assert_uint_le(6 * ((n + 999) / 1000) - 1 - all.at[all.n - 1].chunk, 1);
         for (size_t i = 0; i < all.n; i++)
@@ -151,7 +151,7 @@ START_TEST(long_lines_are_bad_ones)
                                      .chunk_bytes = sizes[i], .max_bad = 1,
                                      .log = &listening};
             heard.n = 0;
-            struct seen seen = read_chunks(&o, 0, 0);
+            struct data_seen seen = read_chunks(&o, 0, 0);
             ck_assert_uint_eq(seen.n, 3);
             ck_assert_uint_eq(seen.lines, 5);
             ck_assert_uint_eq(seen.bad, 2);
@@ -173,7 +173,7 @@ START_TEST(files_that_cannot_be_read)
     } cases[] = {{"/nowhere/x.tsv", "/nowhere/x.tsv: No such file or directory", DESCANT_SYSTEM},
                  {"/", "/: Is a directory", DESCANT_SYSTEM}};
     for (int i = 0; i < N(cases); i++) {
-        struct seen seen = read_file(cases[i].name, DATA_CRITEO);
+        struct data_seen seen = read_file(cases[i].name, DATA_CRITEO);
         ck_assert_int_eq(seen.status, cases[i].status);
         ck_assert_str_eq(heard.lines[i], cases[i].end);
     }
@@ -188,7 +188,7 @@ START_TEST(files_that_cannot_be_read)
     o.n_paths = 0;
     ck_assert_int_eq(data_open(&data, &o), DESCANT_INVALID);
     for (int kind = 0; kind < 3; kind++) {
-        struct seen seen = read_file(put_packed(kind, "z", "", 0), DATA_CRITEO);
+        struct data_seen seen = read_file(put_packed(kind, "z", "", 0), DATA_CRITEO);
         ck_assert_int_eq(seen.got, DATA_END);
         ck_assert_uint_eq(seen.n + seen.lines, 0);
     }
@@ -200,13 +200,13 @@ START_TEST(a_named_pipe)
 {
     size_t n;
     char *text = criteo_text(300, &n);
-    struct seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
+    struct data_seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
     const char *path = in_folder("pipe"), *from = put_packed(_i, "p", text, n);
     char command[900];
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     snprintf(command, sizeof command, "cat %s >%s &", from, path);
     ck_assert_int_eq(system(command), 0);
-    struct seen seen = read_file(path, DATA_CRITEO);
+    struct data_seen seen = read_file(path, DATA_CRITEO);
     ck_assert_int_eq(seen.got, DATA_END);
     assert_same(&whole, &seen);
     struct data *data;
@@ -255,7 +255,8 @@ START_TEST(packed_files_that_are_cut)
     size_t m = pack_bytes(kind, text, n, packed, 2 * n + 1000);
     for (size_t cut = 4; cut < m; cut += cut < 64 || m - cut < 64 ? 1 : 37) {
         heard.n = 0;
-        struct seen seen = read_file(put_file(in_folder("cut"), packed, cut), DATA_CRITEO);
+        struct data_seen seen =
+            read_file(put_file(in_folder("cut"), packed, cut), DATA_CRITEO);
         ck_assert_msg(seen.got == DATA_FAILED, "cut at %zu of %zu", cut, m);
         ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
         ck_assert(strstr(heard.lines[heard.n - 1], kind == 1 ? "cut: the gzip data is damaged: "
@@ -264,7 +265,8 @@ START_TEST(packed_files_that_are_cut)
     }
     ck_assert(ends_with(descant_last_error(), "it ends too early"));
     memcpy(packed + m, "rest", 4);
-    struct seen seen = read_file(put_file(in_folder("cut"), packed, m + 4), DATA_CRITEO);
+    struct data_seen seen =
+        read_file(put_file(in_folder("cut"), packed, m + 4), DATA_CRITEO);
     ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
     free(seen.at);
     packed[m / 2] ^= 0x55;
@@ -280,13 +282,14 @@ START_TEST(packed_files_in_pieces)
 {
     size_t n;
     char *text = criteo_text(60, &n);
-    struct seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
+    struct data_seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
     for (int kind = 1; kind < 3; kind++) {
         unsigned char *packed = malloc(4 * n + 4000);
         size_t m = pack_bytes(kind, text, n / 3, packed, 2 * n);
         m += pack_bytes(kind, "", 0, packed + m, 2 * n);
         m += pack_bytes(kind, text + n / 3, n - n / 3, packed + m, 2 * n);
-        struct seen seen = read_file(put_file(in_folder("pieces"), packed, m), DATA_CRITEO);
+        struct data_seen seen =
+            read_file(put_file(in_folder("pieces"), packed, m), DATA_CRITEO);
         ck_assert_int_eq(seen.got, DATA_END);
         assert_same(&whole, &seen);
         free(seen.at);
@@ -342,8 +345,10 @@ START_TEST(a_byte_order_mark_is_passed_over)
         char *marked = malloc(n + 3);
         memcpy(marked, "\xef\xbb\xbf", 3);
         memcpy(marked + 3, text, n);
-        struct seen plain = read_file(put_file(in_folder("plain"), text, n), DATA_AUTO);
-        struct seen got = read_file(put_packed(_i, "marked", marked, n + 3), DATA_AUTO);
+        struct data_seen plain =
+            read_file(put_file(in_folder("plain"), text, n), DATA_AUTO);
+        struct data_seen got =
+            read_file(put_packed(_i, "marked", marked, n + 3), DATA_AUTO);
         ck_assert_int_eq(got.got, DATA_END);
         assert_same(&plain, &got);
         free(plain.at);
@@ -356,7 +361,7 @@ END_TEST
 
 /* --- stdin --- */
 
-static struct seen read_stdin(void *shared, size_t chunk_bytes)
+static struct data_seen read_stdin(void *shared, size_t chunk_bytes)
 {
     const char *path = "-";
     return read_chunks(&(struct data_options){.paths = &path, .n_paths = 1, .max_bad = 1,
@@ -377,12 +382,12 @@ START_TEST(stdin_is_like_a_file)
 {
     size_t n;
     char *text = criteo_text(300, &n);
-    struct seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
+    struct data_seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
     for (int kind = 0; kind < 3; kind++)
         for (int i = 0; i < N(chunk_sizes); i++) {
             stdin_from(put_packed(kind, "stdin", text, n));
             heard.n = 0;
-            struct seen seen = read_stdin(NULL, chunk_sizes[i]);
+            struct data_seen seen = read_stdin(NULL, chunk_sizes[i]);
             ck_assert_int_eq(seen.got, DATA_END);
             assert_same(&whole, &seen);
             ck_assert_str_eq(heard.lines[1], "stdin:80: 39 columns, criteo has 40");
@@ -408,12 +413,12 @@ START_TEST(stdin_is_shared)
     } *all = share_memory(sizeof *all);
     size_t n;
     char *text = criteo_text(ROWS, &n);
-    struct seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
+    struct data_seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
     void *shared = share_memory(data_shared_bytes());
     stdin_from(put_packed(_i, "stdin", text, n));
     for (int i = 0; i < READERS; i++)
         if (fork() == 0) {
-            struct seen seen = read_stdin(shared, 4096);
+            struct data_seen seen = read_stdin(shared, 4096);
             for (size_t k = 0; k < seen.n; k++)
                 memcpy(all->at[atomic_fetch_add(&all->n, 1)], &seen.at[k], 16);
             _exit(seen.got == DATA_END ? 0 : 1);
@@ -465,9 +470,10 @@ START_TEST(stdin_survives_its_reader)
     ck_assert_int_eq(write(ends[1], packed + half, n - half), (ssize_t)(n - half));
     close(ends[1]);
     dup2(ends[0], 0);
-    struct seen seen = read_stdin(shared, 1 << 20);
+    struct data_seen seen = read_stdin(shared, 1 << 20);
     if (_i == 0) {
-        struct seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
+        struct data_seen whole =
+            read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
         ck_assert_int_eq(seen.got, DATA_END);
         ck_assert_str_eq(heard.lines[0],
                          "stdin: a process died while it read; some lines are lost");
@@ -505,7 +511,7 @@ static _Atomic uint32_t *begin_waiting(pid_t *pids, const int *ends, bool (*stop
                                      .format = DATA_CRITEO, .stopped = k ? stopped : NULL};
             dup2(ends[0], 0);
             close(ends[1]);
-            struct seen seen = read_chunks(&o, 0, 0);
+            struct data_seen seen = read_chunks(&o, 0, 0);
             _exit(seen.got == DATA_END ? 0 : seen.status == DESCANT_TIMEOUT ? 2 : 1);
         }
         for (int waits = 0; waits < 20;
@@ -590,7 +596,7 @@ START_TEST(mutated_input)
     char path[64];
     const char *name = path;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    struct seen whole = read_file(put_file(in_folder("w"), text, n), format);
+    struct data_seen whole = read_file(put_file(in_folder("w"), text, n), format);
     struct rng rng;
     for (uint64_t seed = 0; seed < ROUNDS; seed++) {
         rng_init(&rng, seed);
@@ -601,7 +607,7 @@ START_TEST(mutated_input)
         struct data_options o = {.paths = &name, .n_paths = 1, .format = format, .n_fields = 4,
                                  .hash = seed % 2, .chunk_bytes = 1 + rng_next(&rng) % 4000,
                                  .max_bad = 1};
-        struct seen seen = read_chunks(&o, 0, 0);
+        struct data_seen seen = read_chunks(&o, 0, 0);
         ck_assert_msg(kind || seen.got == DATA_END, "seed %d", (int)seed);
         size_t same = kind ? 0 : lines_before(bytes, first);
         ck_assert_msg(seen.n + seen.bad >= same, "seed %d", (int)seed);
@@ -639,7 +645,7 @@ START_TEST(memory_runs_out)
     for (long k = 1;; k++) {
         ck_assert_int_lt((int)k, 300);
         memory_fail_at(k);
-        struct seen seen = read_file(path, format);
+        struct data_seen seen = read_file(path, format);
         bool spared = !memory_refuse();
         memory_fail_at(0);
         free(seen.at);

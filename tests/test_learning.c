@@ -49,7 +49,7 @@ START_TEST(small_numbers_are_flushed)
 }
 END_TEST
 
-struct worker {
+struct learning_worker {
     struct trained *shared;     /* its w and tables */
     const struct model_shape *shape;
     uint64_t seed;
@@ -60,7 +60,7 @@ struct worker {
 /* Learns that the sign of the first dense feature is the label. */
 static void *work_away(void *argument)
 {
-    struct worker *worker = argument;
+    struct learning_worker *worker = argument;
     struct batch *batch = memory_take(sizeof *batch);
     struct work *work;
     struct rng rng;
@@ -88,10 +88,11 @@ START_TEST(two_threads_share_parameters)
 {
     const struct model_shape *shape = &shapes[threaded[_i]];
     struct trained t = trained_create(shape, 1);
-    struct worker workers[2];
+    struct learning_worker workers[2];
     pthread_t threads[2];
     for (int k = 0; k < 2; k++) {
-        workers[k] = (struct worker){.shared = &t, .shape = shape, .seed = (uint64_t)k, .n = 32};
+        workers[k] = (struct learning_worker){
+            .shared = &t, .shape = shape, .seed = (uint64_t)k, .n = 32};
         pthread_create(&threads[k], NULL, work_away, &workers[k]);
     }
     for (int k = 0; k < 2; k++) {
@@ -110,10 +111,10 @@ START_TEST(threads_of_their_own_give_the_same)
 {
     enum { THREADS = 4 };
     struct trained alone[THREADS], t[THREADS];
-    struct worker workers[THREADS];
+    struct learning_worker workers[THREADS];
     pthread_t threads[THREADS];
     for (int k = 0; k < THREADS; k++) {
-        struct worker w = {.shape = &shapes[4], .seed = (uint64_t)k, .n = 32};
+        struct learning_worker w = {.shape = &shapes[4], .seed = (uint64_t)k, .n = 32};
         alone[k] = trained_create(&shapes[4], 1);
         t[k] = trained_create(&shapes[4], 1);
         w.shared = &alone[k];

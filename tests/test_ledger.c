@@ -21,7 +21,9 @@ static int broken;
 #define RULE(name, test) (broken == name || (test))
 #include "ranks/ledger.c"
 #include "ranks/ledger_epoch.c"
+#include "ranks/ledger_round.c"
 #include "ranks/ledger_state.c"
+#include "ranks/ledger_word.c"
 
 #include "base/base.h"
 #include "harness/suite.h"
@@ -42,7 +44,7 @@ struct version {
     unsigned gave;              /* ranks whose pieces are on their way */
 };
 
-struct message {
+struct said_word {
     struct ledger_decision word;
     uint64_t to_generation;
     struct ledger_entry list[MOST];
@@ -66,7 +68,7 @@ struct world {
     const char *wrong;
     struct node node[MOST];
     struct version version[VERSIONS];
-    struct message word[WORDS];
+    struct said_word word[WORDS];
     struct ledger_entry epoch[EPOCHS][MOST];
     _Alignas(16) unsigned char memory[];
 };
@@ -214,14 +216,14 @@ static uint64_t mix(uint64_t h, const void *data, size_t bytes)
 static void send(struct world *w, const struct ledger_decision *d,
                  const struct ledger_entry *list)
 {
-    struct message m;
+    struct said_word m;
 
     memset(&m, 0, sizeof m);
     m.word = *d;
     m.to_generation = w->node[d->to].generation;
     if (d->listed)
         memcpy(m.list, list, (size_t)w->ranks * sizeof *list);
-    m.hash = mix(0, &m, offsetof(struct message, hash));
+    m.hash = mix(0, &m, offsetof(struct said_word, hash));
     for (int i = 0; i < w->n_words; i++)
         if (w->word[i].hash == m.hash && memcmp(&w->word[i], &m, sizeof m) == 0)
             return;
@@ -315,7 +317,7 @@ static void obey(struct world *w, int r)
 
 static bool deliver(struct world *w, int i, bool again)
 {
-    struct message m = w->word[i];
+    struct said_word m = w->word[i];
     struct node *node = &w->node[m.word.to];
 
     if (!again) {

@@ -19,7 +19,7 @@ static struct ranks_world w;
 
 /* The first letter with this tag is longer or shorter; or each word is of another
  * protocol. */
-struct lie {
+struct told_lie {
     int tag, by;
     bool lies;                  /* from now on */
     int lied;
@@ -27,7 +27,7 @@ struct lie {
 
 static void alter(void *context, struct letter *letter, struct letter *more)
 {
-    struct lie *lie = context;
+    struct told_lie *lie = context;
     uint32_t protocol = RANKS_PROTOCOL + 1;
 
     (void)more;
@@ -57,7 +57,7 @@ static uint64_t rounds_of_others(void)
 
 /* The three others go on, whatever the fourth is when it lies. If it lies to one that does
  * not lead, the others hear both: the higher rank goes, comes back, and goes again. */
-static void lie_once(struct lie *lie, enum who who, bool elastic)
+static void lie_once(struct told_lie *lie, enum who who, bool elastic)
 {
     const struct simulated_options options = {.ranks = RANKS, .seed = 7,
                                               .latency_ns = 100000, .jitter_ns = 50000,
@@ -96,7 +96,7 @@ static void lie_once(struct lie *lie, enum who who, bool elastic)
 START_TEST(another_protocol_is_refused)
 {
     for (enum who who = MEMBER; who < WHOS; who++) {
-        struct lie lie = {.tag = PROTOCOL};
+        struct told_lie lie = {.tag = PROTOCOL};
         lie_once(&lie, who, false);
         ck_assert_msg(lie.lied > 0, "%d", (int)who);
         ck_assert_uint_gt(w.refused, 0);
@@ -113,7 +113,7 @@ START_TEST(a_wrong_length_is_refused)
         for (int tag = TAG_WORD; tag < LINK_TAGS; tag++)
             for (int by = -64; by <= 64; by += 128)
                 for (int elastic = 0; elastic < 2; elastic++) {
-                    struct lie lie = {.tag = tag, .by = by};
+                    struct told_lie lie = {.tag = tag, .by = by};
                     if (tag > TAG_ANSWER + 1)
                         continue;
                     lie_once(&lie, who, elastic);

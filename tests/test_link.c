@@ -186,7 +186,7 @@ END_TEST
 
 enum { EVERY = 5000 };
 
-struct trainer {
+struct threaded_trainer {
     const char *address;
     pthread_t thread;
     struct descant_stats stats;
@@ -195,7 +195,7 @@ struct trainer {
 /* The first round begins with the start. */
 static void *delay(void *context)
 {
-    struct trainer *t = context;
+    struct threaded_trainer *t = context;
     struct descant *job;
     struct descant_options o = descant_options_default();
     o.job = t->address;
@@ -217,11 +217,11 @@ static void *delay(void *context)
 START_TEST(an_exchange_is_timed)
 {
     char address[100];
-    struct trainer t[2];
+    struct threaded_trainer t[2];
     double link_s = W * 4 / RATE + 2 * RTT;
     snprintf(address, sizeof address, "shm:time-%d,rate=1gbit,rtt=10ms", (int)getpid());
     for (int i = 0; i < 2; i++) {
-        t[i] = (struct trainer){.address = address};
+        t[i] = (struct threaded_trainer){.address = address};
         ck_assert_int_eq(pthread_create(&t[i].thread, NULL, delay, &t[i]), 0);
     }
     for (int i = 0; i < 2; i++)

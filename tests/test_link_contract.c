@@ -29,22 +29,22 @@ static bool silent[RANKS];                      /* its thread does nothing */
 static uint64_t series;                         /* of the letters from now on */
 
 /* A message, as one of its ends sees it. */
-struct letter {
+struct contract_letter {
     unsigned char *p;
     size_t room, bytes;
     int from;
     bool in, open, failed;
 };
 
-static struct letter letters[LETTERS];
+static struct contract_letter letters[LETTERS];
 static int n_letters;
 
-static struct letter *write_letter(size_t room, int number)
+static struct contract_letter *write_letter(size_t room, int number)
 {
-    struct letter *l = &letters[n_letters++];
+    struct contract_letter *l = &letters[n_letters++];
 
     NEED(n_letters < LETTERS);
-    *l = (struct letter){.p = malloc(room + GUARD), .room = room, .open = true};
+    *l = (struct contract_letter){.p = malloc(room + GUARD), .room = room, .open = true};
     NEED(l->p);
     memset(l->p, number, room);
     memset(l->p + room, BLANK, GUARD);
@@ -64,21 +64,21 @@ static void free_letters(void)
 
 /* --- what ranks do --- */
 
-static struct letter *say(int from, int to, int tag, size_t bytes, int number)
+static struct contract_letter *say(int from, int to, int tag, size_t bytes, int number)
 {
     if (!ends[from])
         return NULL;
-    struct letter *l = write_letter(bytes, number);
+    struct contract_letter *l = write_letter(bytes, number);
     NEED(ends[from]->type->send(ends[from], l->p, bytes,
                                 &(struct link_message){to, tag, series, l}));
     return l;
 }
 
-static struct letter *hear(int to, int from, int tag, size_t room)
+static struct contract_letter *hear(int to, int from, int tag, size_t room)
 {
     if (!ends[to])
         return NULL;
-    struct letter *l = write_letter(room, BLANK);
+    struct contract_letter *l = write_letter(room, BLANK);
     l->in = true;
     NEED(ends[to]->type->receive(ends[to], l->p, room,
                                  &(struct link_message){from, tag, series, l}));
@@ -98,7 +98,7 @@ static void collect(int rank)
         peers[rank][is->rank] = *is;
     }
     for (int i = 0; i < news.n_ended; i++) {
-        struct letter *l = news.ended[i].op;
+        struct contract_letter *l = news.ended[i].op;
         NEED(l->open);
         l->open = false;
         l->failed = news.ended[i].failed;
@@ -133,7 +133,7 @@ static void turn(void)
     }
 }
 
-static void await(const struct letter *l)
+static void await(const struct contract_letter *l)
 {
     for (int n = 0; l && l->open; n++) {
         NEED(n < TURNS);
@@ -148,23 +148,23 @@ static void let_pass(void)
         turn();
 }
 
-static bool is_open(const struct letter *l)
+static bool is_open(const struct contract_letter *l)
 {
     return !l || l->open;
 }
 
-static bool has_failed(const struct letter *l)
+static bool has_failed(const struct contract_letter *l)
 {
     return !l || (!l->open && l->failed);
 }
 
-static void need_sent(const struct letter *l)
+static void need_sent(const struct contract_letter *l)
 {
     await(l);
     NEED(!l || !l->failed);
 }
 
-static void need_got(const struct letter *l, int from, size_t bytes, int number)
+static void need_got(const struct contract_letter *l, int from, size_t bytes, int number)
 {
     await(l);
     if (!l)
@@ -177,7 +177,7 @@ static void need_got(const struct letter *l, int from, size_t bytes, int number)
 /* All ranks have come to this line. */
 static void sync_all(void)
 {
-    struct letter *out[RANKS][RANKS] = {{NULL}}, *in[RANKS][RANKS] = {{NULL}};
+    struct contract_letter *out[RANKS][RANKS] = {{NULL}}, *in[RANKS][RANKS] = {{NULL}};
 
     for (int k = 0; k < RANKS; k++)
         for (int j = 0; j < RANKS; j++)
@@ -223,8 +223,8 @@ static void places_are_told(void)
         NEED(p->host_number < p->hosts && p->host <= k && *p->names[k]);
         if (p->fixed || peers[k][(k + 1) % RANKS].generation)
             continue;           /* over TCP rank 0 collects while others meet */
-        struct letter *out = say(k, (k + 1) % RANKS, 1, BULK, 1);
-        struct letter *in = hear(k, (k + 1) % RANKS, 1, 1);
+        struct contract_letter *out = say(k, (k + 1) % RANKS, 1, BULK, 1);
+        struct contract_letter *in = hear(k, (k + 1) % RANKS, 1, 1);
         collect(k);
         NEED(has_failed(out) && has_failed(in));
     }
@@ -237,7 +237,7 @@ static void places_are_told(void)
 static void streams_keep_their_order(void)
 {
     enum { N = 30, TAGS = 3 };
-    struct letter *s[RANKS][N], *r[RANKS][N];
+    struct contract_letter *s[RANKS][N], *r[RANKS][N];
 
     for (int i = 0; i < N; i++)
         for (int k = 0; k < RANKS; k++) {
@@ -255,7 +255,7 @@ static void streams_keep_their_order(void)
 static void streams_do_not_wait_for_others(void)
 {
     enum { N = 10 };
-    struct letter *waits[2][N], *late[2][N], *s[2][2], *r[2][2];
+    struct contract_letter *waits[2][N], *late[2][N], *s[2][2], *r[2][2];
 
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < N; i++)
@@ -286,7 +286,7 @@ static void streams_do_not_wait_for_others(void)
 static void words_are_copied(void)
 {
     enum { N = LINK_WORDS + 5, TAGS = 2 };
-    struct letter *s[TAGS][N], *r[TAGS][N];
+    struct contract_letter *s[TAGS][N], *r[TAGS][N];
 
     for (int t = 0; t < TAGS; t++)
         for (int i = 0; i < N; i++)
@@ -314,7 +314,7 @@ static void bulk_is_whole(void)
 {
     static const size_t sizes[] = {LINK_WORD + 1, 65537, 3000001, 0};
     enum { N = sizeof sizes / sizeof *sizes };
-    struct letter *s[2][N], *r[2][N];
+    struct contract_letter *s[2][N], *r[2][N];
 
     for (int i = 0; i < N; i++)
         r[0][i] = hear(2, 0, i, sizes[i] + 3);
@@ -338,7 +338,7 @@ static void bulk_is_whole(void)
  * it is one that the library copies. */
 static void too_long_is_told_and_not_written(void)
 {
-    struct letter *s[4], *r[4];
+    struct contract_letter *s[4], *r[4];
     size_t bulk = world ? BULK : COPIED;
 
     for (int i = 0; i < 4; i++)
@@ -360,7 +360,7 @@ static void too_long_is_told_and_not_written(void)
 static void any_takes_from_all(void)
 {
     enum { N = 12 };
-    struct letter *s[RANKS][N], *r[2 * N];
+    struct contract_letter *s[RANKS][N], *r[2 * N];
     int n_from[RANKS] = {0};
 
     for (int i = 0; i < N; i++)
@@ -413,7 +413,7 @@ static void be_silent(bool cut)
 /* 8: a peer that is only silent is not gone; open messages stay open, and go on later. */
 static void silence_is_not_told(bool cut)
 {
-    struct letter *bulk[2], *taken[2], *word, *heard, *other, *got;
+    struct contract_letter *bulk[2], *taken[2], *word, *heard, *other, *got;
 
     bulk[0] = say(0, 2, 1, BULK, 1);
     taken[1] = hear(1, 2, 1, BULK);
@@ -460,7 +460,7 @@ static void forget(int rank, int other, uint64_t below)
 /* 10: a round is given up, and the next follows; a fixed link has rounds that end. */
 static void rounds_have_series(void)
 {
-    struct letter *s[2], *r[2], *old[2] = {NULL, NULL};
+    struct contract_letter *s[2], *r[2], *old[2] = {NULL, NULL};
 
     series = 7;
     if (!places[0].fixed && !places[1].fixed) {
@@ -523,7 +523,7 @@ static void await_gone(int rank, int other)
 static void what_had_left_comes_before_the_end(void)
 {
     enum { N = 5 };
-    struct letter *s[N], *r[N], *bulk, *extra, *any, *other;
+    struct contract_letter *s[N], *r[N], *bulk, *extra, *any, *other;
 
     any = hear(0, LINK_ANY, 3, 10);
     for (int i = 0; i < N; i++)
@@ -575,7 +575,7 @@ static void a_process_that_meets_again_is_another(void)
 /* 9: the other end is told; neither hears the other until one has met anew. */
 static void who_is_forgotten_is_told(void)
 {
-    struct letter *s = say(1, 0, 1, BULK, 1), *r = hear(1, 0, 2, 10), *again;
+    struct contract_letter *s = say(1, 0, 1, BULK, 1), *r = hear(1, 0, 2, 10), *again;
 
     forget(0, 1, LINK_PEER);
     await_gone(1, 0);
@@ -712,7 +712,7 @@ static void close_ends(void)
 static void broken_connections_are_mended(void)
 {
     enum { N = 24, TAGS = 3, LONG = 5 * BULK };
-    struct letter *s[RANKS][N], *r[RANKS][N];
+    struct contract_letter *s[RANKS][N], *r[RANKS][N];
     struct rng rng;
 
     rng_init(&rng, 1);
@@ -761,7 +761,7 @@ START_TEST(ranks_of_mpi_keep_it)
 }
 END_TEST
 
-static const struct part parts[] = {{"contract", part_contract}};
+static const struct mpi_part parts[] = {{"contract", part_contract}};
 
 int main(int argc, char **argv)
 {

@@ -253,11 +253,11 @@ static const char *const sets[] = {"avx2", "avx512", "base"};
 enum { ROOM = 6000 };
 
 /* Six arrays of the same random values for both sets; all must be alike afterwards. */
-struct arena {
+struct loops_arena {
     float a[6][ROOM];
 };
 
-static void arena_fill(struct arena *x, struct arena *y, uint64_t seed)
+static void arena_fill(struct loops_arena *x, struct loops_arena *y, uint64_t seed)
 {
     struct rng rng;
     rng_init(&rng, seed);
@@ -267,7 +267,7 @@ static void arena_fill(struct arena *x, struct arena *y, uint64_t seed)
     *y = *x;
 }
 
-static void run_layers(const struct loops *l, struct arena *m, size_t n, bool flag)
+static void run_layers(const struct loops *l, struct loops_arena *m, size_t n, bool flag)
 {
     size_t ld = n + 3;
     if (flag)
@@ -280,7 +280,7 @@ static void run_layers(const struct loops *l, struct arena *m, size_t n, bool fl
     l->weigh(m->a[4], m->a[3], 2, m->a[2], ld, 5, n);
 }
 
-static void run_optimizers(const struct loops *l, struct arena *m, size_t n)
+static void run_optimizers(const struct loops *l, struct loops_arena *m, size_t n)
 {
     const struct adam adam = {0.9f, 0.99f, 0.1f, 0.01f, 1e-3f, 0.1f, 1.3f, 0.1f, 0.95f};
     l->momentum(m->a[0] + 1, m->a[1], m->a[2], n, 0.1f, 0.9f, 0.01f);
@@ -292,7 +292,8 @@ static void run_optimizers(const struct loops *l, struct arena *m, size_t n)
     l->ftrl_meet(m->a[0], m->a[5] + 1, m->a[5] + 7, n);
 }
 
-static float run_rows(const struct loops *l, struct arena *m, size_t width, bool bags)
+static float run_rows(const struct loops *l, struct loops_arena *m, size_t width,
+                      bool bags)
 {
     static const uint64_t rows[12 + ROWS_AHEAD] = {3, 0, 7, 3, 9, 1, 1, 8, 2, 5, 5, 4};
     static const uint32_t offsets[] = {40, 41, 41, 44, 52};
@@ -306,7 +307,7 @@ static float run_rows(const struct loops *l, struct arena *m, size_t width, bool
     return score;
 }
 
-static void run_dots(const struct loops *l, struct arena *m, size_t n, size_t width)
+static void run_dots(const struct loops *l, struct loops_arena *m, size_t n, size_t width)
 {
     size_t stride = (width + LANES - 1) / LANES * LANES;
     memset(m->a[0], 0, sizeof m->a[0]);
@@ -320,7 +321,7 @@ static void run_dots(const struct loops *l, struct arena *m, size_t n, size_t wi
 
 START_TEST(loops_agree)
 {
-    static struct arena base, other;
+    static struct loops_arena base, other;
     static const size_t sizes[] = {1, 2, 15, 16, 17, 27, 33, 64, 100};
     const struct loops *loops = loops_named(sets[_i]);
     if (!loops)
@@ -330,7 +331,7 @@ START_TEST(loops_agree)
         float score = 0, same = 0;
         arena_fill(&base, &other, (uint64_t)k);
         for (int set = 0; set < 2; set++) {
-            struct arena *m = set ? &other : &base;
+            struct loops_arena *m = set ? &other : &base;
             const struct loops *l = set ? loops : &loops_base;
             if (k % 4 < 2)
                 run_layers(l, m, n, k % 4);

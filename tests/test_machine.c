@@ -21,11 +21,11 @@
 
 enum { BYTES = 10000 };
 
-static struct page {
+static struct machine_page {
     _Atomic int there;              /* the child is as far as it is to come */
     _Atomic int go;                 /* it may go on */
     _Atomic uint64_t word;          /* of the child: process_self */
-} *page;
+} * page;
 static char name[64];
 
 static void set_up(void)

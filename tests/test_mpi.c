@@ -11,7 +11,7 @@
 
 enum { N = 120007, GAP_AT = 1000 };
 
-struct peer {
+struct mpi_peer {
     struct fabric *f;
     struct extent extents[2];
     struct vector in;
@@ -20,14 +20,14 @@ struct peer {
     int parts;
 };
 
-static void fill(struct peer *p, int r)
+static void fill(struct mpi_peer *p, int r)
 {
     for (size_t e = 0; e < p->in.n_extents; e++)
         for (size_t i = 0; i < p->extents[e].n; i++)
             p->extents[e].p[i] = value(p->f->rank, p->extents[e].at + i, r);
 }
 
-static void open_peer(struct peer *p, bool in_place, bool center)
+static void open_peer(struct mpi_peer *p, bool in_place, bool center)
 {
     static const struct log log = {.fn = to_stderr, .rank = -1};
     struct fabric_options options = {.rank = -1, .start_s = 30, .log = &log};
@@ -52,13 +52,13 @@ static void open_peer(struct peer *p, bool in_place, bool center)
     NEED(p->got);
 }
 
-static void close_peer(struct peer *p)
+static void close_peer(struct mpi_peer *p)
 {
     fabric_mpi.close(p->f);
     free(p->got);
 }
 
-static void use(struct peer *p, const struct fabric_part *part)
+static void use(struct mpi_peer *p, const struct fabric_part *part)
 {
     p->parts++;
     if (part->own)
@@ -73,7 +73,7 @@ static void use(struct peer *p, const struct fabric_part *part)
         }
 }
 
-static void exchange(struct peer *p, struct exchange x)
+static void exchange(struct mpi_peer *p, struct exchange x)
 {
     uint64_t until = clock_now_ns() + 30 * UINT64_C(1000000000);
     struct fabric_part part;
@@ -101,7 +101,7 @@ static bool in_gap(size_t i)
 }
 
 /* For who looks at what all ranks say. */
-static void tell_bits(const struct peer *p, int r)
+static void tell_bits(const struct mpi_peer *p, int r)
 {
     uint64_t hash = 1;
     uint32_t bits;
@@ -113,7 +113,7 @@ static void tell_bits(const struct peer *p, int r)
     fprintf(stderr, "rank %d, mean %d: bits %016llx\n", p->f->rank, r, (unsigned long long)hash);
 }
 
-static void need_mean(const struct peer *p, const double *weight, int n_in, int r)
+static void need_mean(const struct mpi_peer *p, const double *weight, int n_in, int r)
 {
     double total = 0;
 
@@ -134,7 +134,7 @@ static void need_mean(const struct peer *p, const double *weight, int n_in, int 
 
 static void means(bool in_place)
 {
-    struct peer p;
+    struct mpi_peer p;
     double weight[16];
 
     open_peer(&p, in_place, false);
@@ -165,7 +165,7 @@ static void elastics(bool in_place)
 {
     enum { TIMES = 10 };
     const double alpha = 0.25;
-    struct peer p;
+    struct mpi_peer p;
 
     open_peer(&p, in_place, true);
     int size = p.f->size;
@@ -210,7 +210,7 @@ static int part_exchanges(void)
 static int part_leavers(void)
 {
     double weight[16] = {1, 1, 1, 1, 1, 1, 1, 1};
-    struct peer p;
+    struct mpi_peer p;
 
     for (int center = 0; center < 2; center++) {
         open_peer(&p, false, center);
@@ -249,7 +249,7 @@ static int part_means(void)
 /* Until a rank is killed. */
 static int part_endless(void)
 {
-    struct peer p;
+    struct mpi_peer p;
 
     open_peer(&p, false, false);
     fill(&p, 0);
@@ -320,10 +320,9 @@ static int part_longer(void)
     _exit(strstr(descant_last_error(), "rank 1 (") ? 0 : 1);
 }
 
-static const struct part parts[] = {
-    {"exchanges", part_exchanges}, {"leavers", part_leavers},
-    {"means", part_means},         {"endless", part_endless},
-    {"longer", part_longer},
+static const struct mpi_part parts[] = {
+    {"exchanges", part_exchanges}, {"leavers", part_leavers}, {"means", part_means},
+    {"endless", part_endless},     {"longer", part_longer},
 };
 
 START_TEST(exchanges_are_exact)

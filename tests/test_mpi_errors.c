@@ -88,7 +88,8 @@ static int part_exchanges(void)
     return 5;
 }
 
-static const struct part parts[] = {{"meets", part_meets}, {"exchanges", part_exchanges}};
+static const struct mpi_part parts[] = {{"meets", part_meets},
+                                        {"exchanges", part_exchanges}};
 
 /* --- the side of Check --- */
 

@@ -472,11 +472,11 @@ static int part_events(void)
     return 0;
 }
 
-static const struct part parts[] = {
-    {"tables", part_tables},     {"jobs", part_jobs},         {"plans", part_plans},
-    {"models", part_models},     {"multiple", part_multiple}, {"funneled", part_funneled},
-    {"reload", part_reload},     {"wire", part_wire},         {"two", part_two},
-    {"apart", part_apart},       {"early", part_early},       {"late", part_late},
+static const struct mpi_part parts[] = {
+    {"tables", part_tables}, {"jobs", part_jobs},         {"plans", part_plans},
+    {"models", part_models}, {"multiple", part_multiple}, {"funneled", part_funneled},
+    {"reload", part_reload}, {"wire", part_wire},         {"two", part_two},
+    {"apart", part_apart},   {"early", part_early},       {"late", part_late},
     {"events", part_events},
 };
 

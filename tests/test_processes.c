@@ -20,14 +20,14 @@
 enum { N = 3000 };
 
 /* What trainers and the test tell each other. */
-struct page {
+struct processes_page {
     _Atomic int made[3];        /* steps; written by the trainer of that rank, INT_MAX by the test
                                    for one that is not waited for */
     _Atomic bool endless;       /* they go on; written by the test */
     _Atomic bool settled;       /* set by the first that has seen enough: nobody trains on alone */
 };
 
-static struct page *page;       /* set before they are forked */
+static struct processes_page *page; /* set before they are forked */
 
 static void page_make(int trainers)
 {
@@ -37,7 +37,7 @@ static void page_make(int trainers)
 }
 
 /* What one trainer has seen since it had made its own steps. */
-struct seen {
+struct processes_seen {
     int made[3], rounds;
     uint64_t round;
 };
@@ -45,7 +45,7 @@ struct seen {
 /* A round counts once every trainer has made 20 steps since the last that did: a shadow merges
  * also while its worker, or another's, has no core. Outer momentum 0.75 halves an overshoot in
  * five rounds, by sqrt(0.75) each. */
-static bool settled(struct seen *seen, uint64_t round)
+static bool settled(struct processes_seen *seen, uint64_t round)
 {
     bool counts = round > seen->round;
     for (int i = 0; i < 3; i++)
@@ -103,7 +103,7 @@ static int trainer(const char *job_name, const char *plan, int rank, int size, i
     struct rng rng;
     rng_init(&rng, (uint64_t)rank + 1);
     struct descant_stats s = {0};
-    struct seen seen = {{0}, 0, 0};
+    struct processes_seen seen = {{0}, 0, 0};
     for (int t = 0; t < steps || page->endless ||
                     (shadow && !settled(&seen, s.rounds) && t < 10000000); t++) {
         if (strncmp(plan, "easgd", 5) == 0 && t == steps - 100 && !page->endless)

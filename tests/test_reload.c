@@ -26,7 +26,7 @@ static const struct { const char *plan; int every; } rows[] = {
 };
 #define N_ROWS ((int)(sizeof rows / sizeof *rows))
 
-struct trainer {
+struct reload_trainer {
     const char *plan;
     int rank, every;
     bool attached, source;
@@ -35,7 +35,7 @@ struct trainer {
     int t;
 };
 
-static void step(struct descant *job, struct trainer *x)
+static void step(struct descant *job, struct reload_trainer *x)
 {
     if (strncmp(x->plan, "allreduce", 9) == 0)
         ck_assert_int_eq(descant_mean(job, x->g, N), DESCANT_OK);
@@ -52,7 +52,7 @@ static bool all_are(const float *w, float value)
     return true;
 }
 
-static void restore(struct descant *job, struct trainer *x)
+static void restore(struct descant *job, struct reload_trainer *x)
 {
     ck_assert_msg(descant_pause(job) == DESCANT_OK, "%s", descant_last_error());
     for (int k = 0; k < N; k++) {
@@ -65,7 +65,7 @@ static void restore(struct descant *job, struct trainer *x)
 
 static void *train(void *context)
 {
-    struct trainer *x = context;
+    struct reload_trainer *x = context;
     struct descant *job = open_here(x->plan, x->rank, 2);
     float *mine = calloc(N, sizeof *mine);
     x->w = x->attached ? mine : descant_alloc(job, "w", N);
@@ -105,14 +105,19 @@ static void *train(void *context)
 START_TEST(all_take_what_was_restored)
 {
     _Atomic bool still = false, stands = false, restored = false;
-    static struct trainer x[2];
+    static struct reload_trainer x[2];
     int source = _i / 2 % 2;
     pthread_t other;
     new_address(",rtt=2ms");
     for (int i = 0; i < 2; i++)
-        x[i] = (struct trainer){.plan = rows[_i / 2].plan, .every = rows[_i / 2].every,
-                                .rank = i, .attached = _i % 2, .source = i == source,
-                                .still = &still, .stands = &stands, .restored = &restored};
+        x[i] = (struct reload_trainer){.plan = rows[_i / 2].plan,
+                                       .every = rows[_i / 2].every,
+                                       .rank = i,
+                                       .attached = _i % 2,
+                                       .source = i == source,
+                                       .still = &still,
+                                       .stands = &stands,
+                                       .restored = &restored};
     pthread_create(&other, NULL, train, &x[1]);
     train(&x[0]);
     pthread_join(other, NULL);
@@ -143,7 +148,7 @@ START_TEST(a_reload_before_the_end_is_given)
     pthread_t other;
     new_address(",rtt=2ms");
     pthread_create(&other, NULL, follow, plans[_i]);
-    struct trainer x = {.plan = plans[_i], .rank = 1};
+    struct reload_trainer x = {.plan = plans[_i], .rank = 1};
     struct descant *job = open_here(plans[_i], 1, 2);
     x.w = descant_alloc(job, "w", N);
     ck_assert_int_eq(descant_start(job), DESCANT_OK);
@@ -210,7 +215,7 @@ START_TEST(who_has_finished_takes_a_reload_at_its_end)
         clock_sleep_until(clock_now_ns() + 1000000);
         ck_assert_int_eq(descant_members(job[1], &m), DESCANT_OK);
     }
-    struct trainer x = {.plan = cases[_i].plan, .rank = 1, .w = w[1]};
+    struct reload_trainer x = {.plan = cases[_i].plan, .rank = 1, .w = w[1]};
     restore(job[1], &x);
     end_restored(job, w, &first);
 }

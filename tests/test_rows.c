@@ -18,7 +18,7 @@ static const struct {
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
 /* What a leader was shown: a sum over rounds, ranks and bytes in their order. */
-struct trainer {
+struct rows_trainer {
     struct fabric *f;
     struct extent extent;
     struct vector in;
@@ -31,11 +31,11 @@ struct trainer {
     uint64_t round_sum;
 };
 
-static struct world {
+static struct rows_world {
     int row;
     struct rng rng;
     struct loopback *ranks;
-    struct trainer t[MOST];
+    struct rows_trainer t[MOST];
     uint64_t sums[ROUNDS + MOST];       /* after each round, as the first has it */
     int slow;                           /* is turned rarely; -1: nobody */
 } w;
@@ -57,7 +57,7 @@ static void open_world(int row, uint64_t seed)
     int size = rows[row].size;
     w.ranks = loopback_create_hosts(size, rows[row].per_host, seed);
     for (int k = 0; k < size; k++) {
-        struct trainer *t = &w.t[k];
+        struct rows_trainer *t = &w.t[k];
         struct fabric_options o = {.rank = k, .size = size, .address = "", .context = w.ranks};
         struct fabric_start start = {.manifest = "x\n", .n = N, .room = N, .collective = true,
                                      .threads = 1, .rows_bytes = BYTES};
@@ -84,14 +84,14 @@ static void close_world(void)
     ck_assert_int_eq(memory_live(), 0);
 }
 
-static void begin(struct trainer *t, enum exchange_kind kind, bool final)
+static void begin(struct rows_trainer *t, enum exchange_kind kind, bool final)
 {
     struct exchange x = {.kind = kind, .in = &t->in, .n = N, .weight = 1, .final = final};
     ck_assert_int_eq(t->f->type->begin(t->f, &x), DESCANT_OK);
     t->busy = true;
 }
 
-static void turn_exchange(struct trainer *t)
+static void turn_exchange(struct rows_trainer *t)
 {
     struct fabric_part part;
     enum fabric_progress progress = t->f->type->poll(t->f, &part);
@@ -116,13 +116,13 @@ static void meet(void)
     }
 }
 
-static bool leads(const struct trainer *t)
+static bool leads(const struct rows_trainer *t)
 {
     return atomic_load(&t->f->host_leader);
 }
 
 /* Some parts are empty, some as long as can be. */
-static void give(struct trainer *t)
+static void give(struct rows_trainer *t)
 {
     uint64_t kind = rng_next(&w.rng) % 4;
     t->n = kind == 0 ? 0 : kind == 1 ? BYTES : rng_next(&w.rng) % BYTES / 4 * 4;
@@ -135,7 +135,7 @@ static void give(struct trainer *t)
     t->open = true;
 }
 
-static void look(struct trainer *t, const struct rows_part *part)
+static void look(struct rows_trainer *t, const struct rows_part *part)
 {
     ck_assert_int_gt(part->rank, t->last_rank);
     t->last_rank = part->rank;
@@ -150,7 +150,7 @@ static void look(struct trainer *t, const struct rows_part *part)
     t->round_sum = mix(t->round_sum, part->bytes, part->n);
 }
 
-static void end_round(struct trainer *t)
+static void end_round(struct rows_trainer *t)
 {
     ck_assert(t->own_seen);
     t->open = false;
@@ -165,7 +165,7 @@ static void end_round(struct trainer *t)
 }
 
 /* True if it may begin one: another has, or this is the first. */
-static bool turn_rows(struct trainer *t)
+static bool turn_rows(struct rows_trainer *t)
 {
     struct rows_part part;
     enum fabric_progress progress = t->f->type->rows->poll(t->f, &part);
@@ -181,7 +181,7 @@ static bool turn_rows(struct trainer *t)
 /* Gives where others have, or by itself. */
 static void turn_one(int k, bool first, int rounds)
 {
-    struct trainer *t = &w.t[k];
+    struct rows_trainer *t = &w.t[k];
     if (!leads(t)) {
         turn_exchange(t);               /* hears that it is one */
         return;

@@ -25,14 +25,14 @@ static void make_choices(void)
                 .refers = bits >> 1 & 1};
 }
 
-struct world {
+struct ruling_world {
     struct offer offers[3];
     int arrived, members;
     bool alone, final;
 };
 
 /* Rules 2 and 5 of src/fabric/ruling.c. */
-static int best_state(const struct world *w)
+static int best_state(const struct ruling_world *w)
 {
     int best = -1;
     for (int i = 0; i < w->arrived; i++) {
@@ -49,7 +49,7 @@ static int best_state(const struct world *w)
     return best;
 }
 
-static bool has(const struct world *w, enum exchange_kind kind)
+static bool has(const struct ruling_world *w, enum exchange_kind kind)
 {
     for (int i = 0; i < w->arrived; i++)
         if (w->offers[i].kind == kind)
@@ -57,7 +57,7 @@ static bool has(const struct world *w, enum exchange_kind kind)
     return false;
 }
 
-static bool alike(const struct world *w)
+static bool alike(const struct ruling_world *w)
 {
     for (int i = 1; i < w->arrived; i++)
         if (w->offers[i].n != w->offers[0].n || w->offers[i].agree != w->offers[0].agree)
@@ -65,7 +65,7 @@ static bool alike(const struct world *w)
     return true;
 }
 
-static enum ruling_what wanted(const struct world *w)
+static enum ruling_what wanted(const struct ruling_world *w)
 {
     bool state = has(w, EXCHANGE_STATE);
     if (!state && (w->arrived == 0 || w->alone || has(w, EXCHANGE_ELASTIC)))
@@ -82,7 +82,7 @@ static enum ruling_what wanted(const struct world *w)
     return RULING_EMPTY;
 }
 
-static void check_shares(const struct world *w, const double *shares)
+static void check_shares(const struct ruling_world *w, const double *shares)
 {
     double sum = 0, weights = 0;
     for (int i = 0; i < w->arrived; i++)
@@ -95,7 +95,7 @@ static void check_shares(const struct world *w, const double *shares)
     ck_assert_double_eq_tol(sum, 1, 1e-15);
 }
 
-static void check_world(const struct world *w)
+static void check_world(const struct ruling_world *w)
 {
     double shares[3] = {-1, -1, -1};
     struct ruling ruling = round_rule(w->offers, w->arrived, w->members, w->alone, shares);
@@ -128,7 +128,7 @@ START_TEST(every_round_of_three_is_as_the_rules_say)
     for (int members = 0; members <= 3; members++) {
         memset(picks, 0, sizeof picks);
         for (bool more = true; more; worlds += 4) {
-            struct world w = {.members = members};
+            struct ruling_world w = {.members = members};
             for (int i = 0; i < members; i++)
                 if (picks[i]) {
                     w.offers[w.arrived] = choices[picks[i]];

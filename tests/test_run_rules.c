@@ -131,7 +131,7 @@ END_TEST
 
 /* --- a thread beside a run --- */
 
-struct sums {
+struct beside_sums {
     struct beside *beside;
     int given, sum, works;
     bool stopped;
@@ -139,7 +139,7 @@ struct sums {
 
 static void add_given(void *of)
 {
-    struct sums *s = of;
+    struct beside_sums *s = of;
     s->sum += s->given;
     s->works++;
     while (s->given < 0 && !s->stopped)
@@ -148,7 +148,7 @@ static void add_given(void *of)
 
 START_TEST(work_is_handed_over_and_taken_back)
 {
-    struct sums s = {0};
+    struct beside_sums s = {0};
     struct log log = {.rank = -1};
     ck_assert_int_eq(beside_start(&s.beside, "sums", add_given, &s, &log), DESCANT_OK);
     for (int k = 1; k <= 1000; k++) {
@@ -172,7 +172,7 @@ END_TEST
 
 START_TEST(work_that_was_handed_over_is_done)
 {
-    struct sums s = {0};
+    struct beside_sums s = {0};
     struct log log = {.rank = -1};
     for (int k = 1; k <= 2000; k++) {
         ck_assert_int_eq(beside_start(&s.beside, "sums", add_given, &s, &log), DESCANT_OK);

@@ -34,14 +34,14 @@ enum {
                                            word where it comes to, and one */
 };
 
-struct trainer {
+struct scale_trainer {
     struct fabric *f;
     struct extent extent;
     struct vector in;
     int rounds;                 /* that it has done */
 };
 
-static void begin(struct trainer *t)
+static void begin(struct scale_trainer *t)
 {
     bool mean = t->rounds > 0;
     const struct exchange x = {.kind = mean ? EXCHANGE_MEAN : EXCHANGE_STATE,
@@ -54,7 +54,7 @@ static void begin(struct trainer *t)
     ck_assert_int_eq(fabric_mpi.begin(t->f, &x), DESCANT_OK);
 }
 
-static void open(struct trainer *t, struct simulated *world, int rank)
+static void open(struct scale_trainer *t, struct simulated *world, int rank)
 {
     const struct fabric_options options = {
         .rank = rank, .link = &link_simulated, .context = world};
@@ -72,7 +72,7 @@ static void open(struct trainer *t, struct simulated *world, int rank)
 }
 
 /* Some look at all floats, the others at a few: it is not to be what takes the time. */
-static void check(const struct trainer *t, const float *mean)
+static void check(const struct scale_trainer *t, const float *mean)
 {
     size_t good = 0, step = t->f->rank % 64 ? FLOATS / 3 : 1;
 
@@ -82,7 +82,7 @@ static void check(const struct trainer *t, const float *mean)
 }
 
 /* Until it waits. True: it has begun its last round, and done it. */
-static bool go_on(struct trainer *t)
+static bool go_on(struct scale_trainer *t)
 {
     struct fabric_part part;
 
@@ -131,7 +131,7 @@ static void test_figures(const struct simulated *world, uint64_t turns)
 /* 0: all are there from the start; 1: they come. */
 START_TEST(a_thousand_ranks_need_few_messages)
 {
-    static struct trainer trainers[RANKS];
+    static struct scale_trainer trainers[RANKS];
     const struct simulated_options options = {.ranks = RANKS,
                                               .seed = 1,
                                               .fixed = _i == 0,

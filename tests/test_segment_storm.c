@@ -28,7 +28,7 @@ enum {
 
 /* --- threads --- */
 
-struct module {
+struct storm_module {
     pthread_t thread;
     struct segment_header *memory;
     uint64_t turns;             /* of adds, or pins */
@@ -55,7 +55,7 @@ static void await_take(void)
  * the keeper has taken something. */
 static void *add_flat_out(void *argument)
 {
-    struct module *m = argument;
+    struct storm_module *m = argument;
     struct descant_ml *ml = NULL;
     struct descant_ml_model model;
     float gradient[FLOATS];
@@ -74,16 +74,17 @@ static void *add_flat_out(void *argument)
     return NULL;
 }
 
-static void start_modules(struct module *modules, struct segment *segment, uint64_t turns,
-                          void *(*work)(void *))
+static void start_modules(struct storm_module *modules, struct segment *segment,
+                          uint64_t turns, void *(*work)(void *))
 {
     for (int k = 0; k < MODULES; k++) {
-        modules[k] = (struct module){.memory = segment_memory(segment), .turns = turns};
+        modules[k] =
+            (struct storm_module){.memory = segment_memory(segment), .turns = turns};
         ck_assert_int_eq(pthread_create(&modules[k].thread, NULL, work, &modules[k]), 0);
     }
 }
 
-static bool all_done(struct module *modules)
+static bool all_done(struct storm_module *modules)
 {
     for (int k = 0; k < MODULES; k++)
         if (!atomic_load(&modules[k].done))
@@ -91,7 +92,7 @@ static bool all_done(struct module *modules)
     return true;
 }
 
-static void join_modules(struct module *modules)
+static void join_modules(struct storm_module *modules)
 {
     for (int k = 0; k < MODULES; k++) {
         pthread_join(modules[k].thread, NULL);
@@ -102,7 +103,7 @@ static void join_modules(struct module *modules)
 START_TEST(each_gradient_is_taken_once)
 {
     struct segment *segment = make_segment(FLOATS, MODULES, UINT64_MAX);
-    struct module modules[MODULES];
+    struct storm_module modules[MODULES];
     uint64_t sum = 0, gradients = 0, examples = 0, torn = 0;
     atomic_store(&takes, 0);
     start_modules(modules, segment, ADDS, add_flat_out);
@@ -148,7 +149,7 @@ static bool is_whole(const struct descant_ml_model *model, size_t n)
     return whole;
 }
 
-static bool reads_on(const struct module *m, uint64_t j, uint64_t until)
+static bool reads_on(const struct storm_module *m, uint64_t j, uint64_t until)
 {
     bool enough = j >= m->turns && (m->versions > 1 || clock_now_ns() > until);
     return m->status == DESCANT_OK && !enough;
@@ -156,7 +157,7 @@ static bool reads_on(const struct module *m, uint64_t j, uint64_t until)
 
 static void *read_flat_out(void *argument)
 {
-    struct module *m = argument;
+    struct storm_module *m = argument;
     struct descant_ml *ml = NULL;
     uint64_t last = 0, until = clock_now_ns() + PATIENCE_NS;
     m->status = ml_attach_at(&ml, m->memory);
@@ -177,7 +178,7 @@ static void *read_flat_out(void *argument)
 START_TEST(models_are_whole)
 {
     struct segment *segment = make_segment(FLOATS, MODULES, 0);
-    struct module modules[MODULES];
+    struct storm_module modules[MODULES];
     uint64_t version = 1;
     start_modules(modules, segment, PINS, read_flat_out);
     while (!all_done(modules))      /* the readers get to their end, whatever is stored */

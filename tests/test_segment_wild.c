@@ -45,7 +45,7 @@ static void open_all(double clip)
                                         .version = 1, .bound = BOUND, .clip = clip, .step = step,
                                         .log = &listening};
     memset(model, 0, sizeof model);
-    heard = (struct heard){.least = DESCANT_WARNING};
+    heard = (struct heard_lines){.least = DESCANT_WARNING};
     for (int i = 0; i < FLOATS; i++)
         all_ones[i] = 1;
     for (int k = 0; k < 2; k++) {
@@ -164,10 +164,10 @@ START_TEST(what_a_slot_cannot_have)
         {64, UINT64_C(1) << 63, "pinned a model that never was"},
         {64, 5 << 16 | 1, "pinned a model that never was"},
         {64, 1 << 16 | 40, "pinned a model that never was"},
-        {128, 3, "changed which sum is whose"},
-        {128, 0x15, "changed which sum is whose"},
-        {128, 0x1c, "changed which sum is whose"},
-        {128, 9, "changed which sum is whose"},
+        {128, 3, "changed the owners of its sums"},
+        {128, 0x15, "changed the owners of its sums"},
+        {128, 0x1c, "changed the owners of its sums"},
+        {128, 9, "changed the owners of its sums"},
         {192, UINT64_C(1) << 50, "changed what is counted"},
         {224, UINT64_MAX, "changed what is counted"},
     };

@@ -24,13 +24,13 @@
 
 enum { MOST = 8, N = 300000, SECOND = 1000000000, MOST_AWAKE_NS = 5000000 };
 
-struct report {
+struct shared_report {
     _Atomic int freeze, fork_child, exec_now, few_files;    /* orders */
     _Atomic int frozen, rounds, members, rank, status, child;
     _Atomic float value, state;
 };
 
-static struct report *page;
+static struct shared_report *page;
 static _Atomic int *stop;
 static char name[64];
 static bool elsewhere;              /* trainers' vectors are not in their contributions */
@@ -58,7 +58,7 @@ static descant_status start_one(struct fabric *f)
 
 /* --- a trainer --- */
 
-static void freeze(struct report *mine)
+static void freeze(struct shared_report *mine)
 {
     mine->frozen = 1;
     for (;;)
@@ -73,7 +73,7 @@ static float *vector_of(struct fabric *f)
 
 /* One exchange. In the middle of it, a trainer told so stops for ever. */
 static enum fabric_progress exchange(struct fabric *f, enum exchange_kind kind,
-                                     struct report *mine)
+                                     struct shared_report *mine)
 {
     struct extent extent = {0, N, vector_of(f)};
     struct vector in = {N, 1, &extent};
@@ -102,7 +102,7 @@ static enum fabric_progress exchange(struct fabric *f, enum exchange_kind kind,
 
 static void trainer(int k, int rank, int size)
 {
-    struct report *mine = &page[k];
+    struct shared_report *mine = &page[k];
     struct fabric *f;
 
     mine->status = -1;

@@ -211,11 +211,12 @@ START_TEST(all_end_with_the_same_bits)
 }
 END_TEST
 
-struct sent {
+struct sent_rows {
     uint64_t bytes, rows;
 };
 
-static struct sent sent_under(const char *plan, const struct simulation_table *tables)
+static struct sent_rows sent_under(const char *plan,
+                                   const struct simulation_table *tables)
 {
     static struct sums s;
     struct simulation_options o = {.plan = plan, .trainers = 2, .steps = 12 * STEPS,
@@ -224,7 +225,7 @@ static struct sent sent_under(const char *plan, const struct simulation_table *t
     memset(&s, 0, sizeof s);
     struct simulation *sim = run(&o, &s);
     const struct tables *t = simulation_look(sim, 0).tables;
-    struct sent sent = {t->fabric->rows_bytes, t->stats.sent};
+    struct sent_rows sent = {t->fabric->rows_bytes, t->stats.sent};
     simulation_destroy(sim);
     return sent;
 }
@@ -235,9 +236,9 @@ START_TEST(encoded_rows_are_shorter)
 {
     static const struct simulation_table narrow[] = {{ROWS_A, 1, 0}, {ROWS_B, 2, 0}},
                                          wide[] = {{ROWS_A, WIDTH_A, 0}, {ROWS_B, WIDTH_B, 0}};
-    struct sent f32 = sent_under("ma,every=2,hot=0", wide),
-                q8 = sent_under("ma,every=2,hot=0,wire=q8", wide),
-                bf16 = sent_under("ma,every=2,hot=0,wire=bf16", wide);
+    struct sent_rows f32 = sent_under("ma,every=2,hot=0", wide),
+                     q8 = sent_under("ma,every=2,hot=0,wire=q8", wide),
+                     bf16 = sent_under("ma,every=2,hot=0,wire=bf16", wide);
     ck_assert_uint_gt(f32.rows, 500);
     ck_assert_double_lt((double)bf16.bytes, 0.85 * (double)f32.bytes);
     ck_assert_double_lt((double)q8.bytes, 0.8 * (double)f32.bytes);
@@ -263,7 +264,7 @@ START_TEST(bad_rows_are_refused_and_named)
             .rows_part = PART, .log = &listening,
             .world = {.latency_s = 0.4 / ROW_MESSAGES, .seed = 4, .per_host = 1}};
         memset(&s, 0, sizeof s);
-        heard = (struct heard){.least = DESCANT_WARNING};
+        heard = (struct heard_lines){.least = DESCANT_WARNING};
         s.bad_value = NAN;
         struct simulation *sim = run(&o, &s);
         ck_assert_msg(strstr(heard.text, "row 3 of table table1"), "the log has: %s", heard.text);
@@ -336,7 +337,7 @@ START_TEST(first_rows_must_agree)
                                    .rows = other_first_rows, .tables = two, .n_tables = 2,
                                    .log = &listening, .fabric = &simulated_ranks,
                                    .world = {.per_host = 1}};
-    heard = (struct heard){.least = DESCANT_WARNING};
+    heard = (struct heard_lines){.least = DESCANT_WARNING};
     ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_MISMATCH);
     ck_assert_msg(strstr(heard.text, "table table1 90 x 17 and 2, first rows") && !strstr(heard.text, "table0"),
                   "the log has: %s", heard.text);

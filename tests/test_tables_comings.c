@@ -10,7 +10,7 @@
 
 enum { MACHINES = 4, ROWS = 60, WIDTH = 7, STATE = 2, N = 5, PART = 1024, STEPS = 80 };
 
-static struct sums {
+static struct comings_sums {
     struct rng rng;
     double of[MACHINES][ROWS]; /* what each has added to each float of a row */
 } s;

@@ -16,7 +16,7 @@ enum { WATCH_ROWS = 2000, HOT = 8, WARM = 40, COLD_A_STEP = 6, WATCH_STEPS = 150
 #define WATCH_LATENCY 0.9
 #define WATCH_BEGINS (1 + 4 * WATCH_LATENCY / ROW_MESSAGES)     /* a state takes four messages */
 
-struct watch {
+struct hot_watch {
     struct rng rng;
     uint64_t touched[WATCH_ROWS];       /* by trainer 0: so often, each adds 1, at these steps: */
     uint16_t steps[WATCH_ROWS][TOUCHES];
@@ -26,7 +26,8 @@ struct watch {
     bool counted, windows;              /* the map is counted at once, or in turns */
 };
 
-static void touch_one(struct watch *w, struct tables *tables, uint64_t row, uint64_t t)
+static void touch_one(struct hot_watch *w, struct tables *tables, uint64_t row,
+                      uint64_t t)
 {
     tables->list[0].w[row] += 1;
     w->steps[row][w->touched[row]++ % TOUCHES] = (uint16_t)t;
@@ -37,7 +38,7 @@ static void touch_one(struct watch *w, struct tables *tables, uint64_t row, uint
 }
 
 /* For how long the oldest change that is not here has not come. */
-static void look(struct watch *w, const struct tables *tables, uint64_t t)
+static void look(struct hot_watch *w, const struct tables *tables, uint64_t t)
 {
     for (uint64_t row = 0; row < WATCH_ROWS; row++) {
         uint64_t seen = (uint64_t)tables->list[0].w[row];
@@ -50,7 +51,7 @@ static void look(struct watch *w, const struct tables *tables, uint64_t t)
     }
 }
 
-static void check_told(struct watch *w, const struct tables *tables, uint64_t t)
+static void check_told(struct hot_watch *w, const struct tables *tables, uint64_t t)
 {
     uint64_t oldest = UINT64_MAX, n = 0;
     for (size_t row = 0; row < WATCH_ROWS; row++) {
@@ -74,7 +75,7 @@ static void check_told(struct watch *w, const struct tables *tables, uint64_t t)
 /* Trainer 0 changes rows, trainer 1 looks when they come. */
 static void watch_rows(void *context, int i, uint64_t t, struct tables *tables)
 {
-    struct watch *w = context;
+    struct hot_watch *w = context;
     if (t > 0 && i == 1)
         look(w, tables, t);
     if (t == 0 || i == 1)
@@ -92,7 +93,7 @@ static void watch_rows(void *context, int i, uint64_t t, struct tables *tables)
 START_TEST(hot_rows_go_first_and_none_starves)
 {
     static const struct simulation_table one[] = {{WATCH_ROWS, 1, 0}};
-    static struct watch w;
+    static struct hot_watch w;
     size_t row = sizeof(uint64_t) + sizeof(float);
     struct simulation_options o = {
         .plan = "shadow-ma,hot=0", .trainers = 2, .n = N, .gradient = no_gradient, .context = &w,
@@ -101,7 +102,7 @@ START_TEST(hot_rows_go_first_and_none_starves)
         .fabric = &simulated_ranks,
         .world = {.latency_s = WATCH_LATENCY / ROW_MESSAGES, .seed = 3, .per_host = 1}};
     struct simulation *sim;
-    w = (struct watch){.told = 1e9, .windows = _i == 1};
+    w = (struct hot_watch){.told = 1e9, .windows = _i == 1};
     rng_init(&w.rng, 5);
     ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_OK);
     /* hot rows fit beside the sweep: they are in every round */

@@ -534,7 +534,7 @@ END_TEST
 static const struct {
     const char *line, *says;
 } bad[] = {
-    {"train", "--data says what to train on"},
+    {"train", "give --data, the files to train on"},
     {"train --data /nowhere/x", "--data: /nowhere/x: No such file"},
     {"train --data /dev/null --sync shadow-esgd", "unknown preset 'shadow-esgd'"},
     {"train --data /dev/null --model tree", "--model tree: allowed is linear|fm|dlrm|mlp"},

@@ -679,7 +679,7 @@ START_TEST(data_that_becomes_other_data)
         feed_done(feed, &batch);
     }
     ck_assert_msg(feed_status(feed, &why) == DESCANT_MISMATCH, "%s", why);
-    ck_assert_str_eq(why, "the files have become others while they were read");
+    ck_assert_str_eq(why, "the files changed while they were read");
     ck_assert_int_eq(board_stopped(&board), STOP_FAILED);
     ck_assert_msg(n > ROWS / 2 && n < ROWS, "%llu examples", (unsigned long long)n);
     feed_stop(feed);

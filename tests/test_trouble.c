@@ -515,7 +515,7 @@ END_TEST
 
 START_TEST(what_is_not_moved_is_saved_up_for_a_second)
 {
-    struct pace pace = {0};
+    struct rate_limit pace = {0};
     uint64_t s = 1000000000, now = 5 * s, bytes = 0, rounds = 0;
     pace.paid_ns = now;
     ck_assert(pace_allows(&pace, 100, 0, now));

@@ -18,7 +18,7 @@
 
 enum { N = 5000, WANTS = 4, MOST = 4, TOLD = 8 };
 
-struct page {
+struct waits_page {
     char want[WANTS][80];       /* (trainer) what its descant_waits is to say; set before forks */
     _Atomic int seen[WANTS];    /* how often it did */
     _Atomic int rounds[MOST];
@@ -27,7 +27,7 @@ struct page {
     char told[MOST][TOLD][160]; /* (trainer) warnings of its log, the first n_told of them */
 };
 
-static struct page *page;
+static struct waits_page *page;
 static char address[64];
 static pid_t pids[MOST];
 static size_t floats = N;

@@ -13,7 +13,7 @@
 
 enum { FIXED, FREE, LINKS };
 
-struct job {
+struct wire_job {
     struct loopback *ranks;
     struct fabric *f[MEMBERS];
     struct extent extents[MEMBERS][2];      /* with a gap between them */
@@ -26,11 +26,11 @@ struct job {
 
 enum { GAP_AT = 700, GAP_END = 4 * WIRE_BLOCK, TURNS = 1000000 };
 
-static void job_open(struct job *j, int link, enum wire wire, int k, size_t n)
+static void job_open(struct wire_job *j, int link, enum wire wire, int k, size_t n)
 {
     const struct fabric_start start = {.manifest = "x\n", .n = n, .room = n, .threads = 1,
                                        .collective = true, .n_outer = 1};
-    *j = (struct job){.k = k, .n = n};
+    *j = (struct wire_job){.k = k, .n = n};
     j->ranks = link == FREE ? loopback_create_free(MEMBERS, (uint64_t)k)
                             : loopback_create(k, (uint64_t)k);
     for (int i = 0; i < k; i++) {
@@ -48,7 +48,7 @@ static void job_open(struct job *j, int link, enum wire wire, int k, size_t n)
     }
 }
 
-static void job_shut(struct job *j)
+static void job_shut(struct wire_job *j)
 {
     for (int i = 0; i < j->k; i++) {
         fabric_loopback.close(j->f[i]);
@@ -58,7 +58,7 @@ static void job_shut(struct job *j)
     ck_assert_int_eq(memory_live(), 0);
 }
 
-static void begin(struct job *j, int i, struct exchange x, double weight)
+static void begin(struct wire_job *j, int i, struct exchange x, double weight)
 {
     x.n = j->n;
     x.in = &j->in[i];
@@ -67,7 +67,7 @@ static void begin(struct job *j, int i, struct exchange x, double weight)
     j->open[i] = true;
 }
 
-static void turn(struct job *j, int i)
+static void turn(struct wire_job *j, int i)
 {
     struct fabric_part part;
     enum fabric_progress progress = fabric_loopback.poll(j->f[i], &part);
@@ -78,7 +78,7 @@ static void turn(struct job *j, int i)
 }
 
 /* Until those have what they have begun. */
-static void finish(struct job *j, int members)
+static void finish(struct wire_job *j, int members)
 {
     for (int spin = 0, left = 1; left; spin++) {
         ck_assert_msg(spin < TURNS, "an exchange does not end");
@@ -90,20 +90,20 @@ static void finish(struct job *j, int members)
     }
 }
 
-static void run(struct job *j, struct exchange x, const double *weight)
+static void run(struct wire_job *j, struct exchange x, const double *weight)
 {
     for (int i = 0; i < j->k; i++)
         begin(j, i, x, weight ? weight[i] : 1);
     finish(j, j->k);
 }
 
-static void run_state(struct job *j)
+static void run_state(struct wire_job *j)
 {
     run(j, (struct exchange){.kind = EXCHANGE_STATE}, NULL);
 }
 
 /* What the round machine does after a mean. */
-static void refer(struct job *j, int members)
+static void refer(struct wire_job *j, int members)
 {
     for (int i = 0; i < members; i++)
         memcpy(j->f[i]->outer[0], j->c[i], j->n * sizeof(float));
@@ -116,13 +116,13 @@ static void fill(float *x, size_t n, struct rng *rng, const float *around)
             x[k] = (around ? around[k] : 0) + (float)rng_normal(rng);
 }
 
-static void fill_all(struct job *j, struct rng *rng, const float *around)
+static void fill_all(struct wire_job *j, struct rng *rng, const float *around)
 {
     for (int i = 0; i < j->k; i++)
         fill(j->f[i]->contribution, j->n, rng, around);
 }
 
-static double mean_of(const struct job *j, size_t place)
+static double mean_of(const struct wire_job *j, size_t place)
 {
     double mean = 0;
     for (int i = 0; i < j->k; i++)
@@ -130,13 +130,13 @@ static double mean_of(const struct job *j, size_t place)
     return mean;
 }
 
-static void check_same(const struct job *j)
+static void check_same(const struct wire_job *j)
 {
     for (int i = 1; i < j->k; i++)
         ck_assert_mem_eq(j->c[i], j->c[0], j->n * sizeof(float));
 }
 
-static void check_exact(const struct job *j)
+static void check_exact(const struct wire_job *j)
 {
     check_same(j);
     for (size_t k = 0; k < j->n; k++)
@@ -154,8 +154,8 @@ static uint64_t bytes_of(const struct group *g, int i)
 }
 
 /* As counted, and as sent: but what a member without a share is counted for. */
-static void check_bytes(const struct job *j, const struct group *g, const uint64_t *counted,
-                        const uint64_t *sent)
+static void check_bytes(const struct wire_job *j, const struct group *g,
+                        const uint64_t *counted, const uint64_t *sent)
 {
     bool all = true;
     for (int i = 0; i < g->k; i++)
@@ -167,7 +167,7 @@ static void check_bytes(const struct job *j, const struct group *g, const uint64
     }
 }
 
-static void note_bytes(const struct job *j, uint64_t *counted, uint64_t *sent)
+static void note_bytes(const struct wire_job *j, uint64_t *counted, uint64_t *sent)
 {
     for (int i = 0; i < j->k; i++) {
         counted[i] = atomic_load(&j->f[i]->bytes);
@@ -188,7 +188,7 @@ static double choose_weights(struct group *g, struct rng *rng, bool some, double
 static void rule(int link, enum wire wire, int k)
 {
     static struct group g;
-    struct job j;
+    struct wire_job j;
     struct rng rng;
     uint64_t counted[MEMBERS], sent[MEMBERS];
     double weight[MEMBERS];
@@ -230,7 +230,7 @@ START_TEST(states_and_last_means_are_exact)
 {
     static float x[N];
     for (int w = 0; w < 2; w++) {
-        struct job j;
+        struct wire_job j;
         struct rng rng;
         rng_init(&rng, 8);
         job_open(&j, _i, wires[w], 3, N);
@@ -267,7 +267,7 @@ END_TEST
 START_TEST(a_bad_contribution_is_left_out)
 {
     for (int w = 0; w < 2; w++) {
-        struct job j;
+        struct wire_job j;
         struct rng rng;
         rng_init(&rng, 9);
         job_open(&j, _i, wires[w], 3, N);
@@ -298,7 +298,7 @@ static uint64_t long_rounds(int link, enum wire wire, int k)
     static float x[MEMBERS][LONG], r[MEMBERS][LONG], R[LONG], encoded[LONG];
     const double share[MEMBERS] = {1.0 / k, 1.0 / k, 1.0 / k};
     struct long_group g = {wire, k, LONG, share, .R = R, .c = R, .sent = encoded};
-    struct job j;
+    struct wire_job j;
     struct rng rng;
     memset(r, 0, sizeof r);
     memset(R, 0, sizeof R);
@@ -351,7 +351,7 @@ enum { SLOWER = 40 };
  * before it has looked. */
 START_TEST(a_slow_member_has_the_same)
 {
-    struct job j;
+    struct wire_job j;
     struct rng rng;
     rng_init(&rng, 13);
     job_open(&j, FIXED, WIRE_Q8, 3, LONG);
@@ -373,7 +373,7 @@ END_TEST
 
 /* ------------------------------------------------------------------ who gives up */
 
-static uint64_t sent_in_a_mean(struct job *j, int members)
+static uint64_t sent_in_a_mean(struct wire_job *j, int members)
 {
     uint64_t before = loopback_sent(j->ranks, 0);
     for (int i = 0; i < members; i++)
@@ -386,7 +386,7 @@ static uint64_t sent_in_a_mean(struct job *j, int members)
  * result, so the next mean is no difference from that, and the one after it is again. */
 START_TEST(who_missed_a_result_gets_one_as_floats)
 {
-    struct job j;
+    struct wire_job j;
     struct rng rng;
     rng_init(&rng, 12);
     job_open(&j, FIXED, WIRE_Q8, 3, N);

@@ -146,7 +146,7 @@ END_TEST
 
 enum { PAIR = 2 };
 
-struct pair {
+struct wire_pair {
     struct loopback *world;
     struct plan plan;
     struct fabric *f[PAIR];
@@ -155,9 +155,9 @@ struct pair {
     float *w[PAIR];
 };
 
-static void pair_open(struct pair *p, const char *plan)
+static void pair_open(struct wire_pair *p, const char *plan)
 {
-    *p = (struct pair){.world = loopback_create(PAIR, 1)};
+    *p = (struct wire_pair){.world = loopback_create(PAIR, 1)};
     ck_assert_int_eq(plan_parse(&p->plan, plan, NULL), DESCANT_OK);
     for (int i = 0; i < PAIR; i++) {
         struct fabric_options o = {.rank = i, .size = PAIR, .wire = (enum wire)p->plan.wire,
@@ -177,7 +177,7 @@ static void pair_open(struct pair *p, const char *plan)
     }
 }
 
-static void pair_close(struct pair *p)
+static void pair_close(struct wire_pair *p)
 {
     for (int i = 0; i < PAIR; i++) {
         round_fini(&p->round[i]);
@@ -188,7 +188,7 @@ static void pair_close(struct pair *p)
 }
 
 /* What both have begun, to its end. */
-static void pair_run(struct pair *p)
+static void pair_run(struct wire_pair *p)
 {
     bool done[PAIR] = {false};
     for (int turn = 0; !done[0] || !done[1]; turn = (turn + 1) % PAIR) {
@@ -204,7 +204,7 @@ START_TEST(a_reload_begins_anew)
 {
     static const char *const plans[] = {"ma,every=1,wire=q8", "ma,every=1,wire=bf16",
                                         "bmuf,every=1,momentum=0,wire=q8"};
-    struct pair p;
+    struct wire_pair p;
     for (size_t k = 0; k < sizeof plans / sizeof *plans; k++) {
         float loaded[PARAMETERS];
         pair_open(&p, plans[k]);

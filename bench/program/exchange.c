@@ -17,7 +17,6 @@
 #include "fabric/fabric.h"
 #include "kernels/kernels.h"
 #include "link/mpi.h"
-#include "sync/launcher.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +102,7 @@ struct exchange_result {
     double memcpy_gb_per_s, cpu_ms;     /* cpu: of this process, a run */
 };
 
-struct side {
+struct exchange_side {
     const struct exchange_options *o;
     struct bench *bench;
     bool is_rank;               /* that a launcher has started; bench has no other
@@ -118,7 +117,7 @@ struct side {
     struct vector live, copy;
 };
 
-static bool say_fabric(const struct side *s, descant_status status)
+static bool say_fabric(const struct exchange_side *s, descant_status status)
 {
     if (status != DESCANT_OK)
         fprintf(s->bench->err, "descant: %s: %s\n", descant_status_text(status),
@@ -126,7 +125,7 @@ static bool say_fabric(const struct side *s, descant_status status)
     return status == DESCANT_OK;
 }
 
-static void pay(struct side *s)
+static void pay(struct exchange_side *s)
 {
     if (s->o->sync_cpu >= 1 || !budget_burst_over(&s->spent))
         return;
@@ -137,7 +136,7 @@ static void pay(struct side *s)
 
 /* The parts are looked at and dropped. A wait spins a little before it sleeps, but not
  * where CPU is paid for. */
-static bool drive(struct side *s, const struct exchange *x)
+static bool drive(struct exchange_side *s, const struct exchange *x)
 {
     const struct fabric_type *type = s->f->type;
     struct fabric_part part;
@@ -166,7 +165,7 @@ static bool drive(struct side *s, const struct exchange *x)
     }
 }
 
-static bool exchange_once(struct side *s)
+static bool exchange_once(struct exchange_side *s)
 {
     if (s->job)
         return descant_mean(s->job, s->w, s->n) == DESCANT_OK;
@@ -183,7 +182,7 @@ static bool exchange_once(struct side *s)
 }
 
 /* The trainers all meet in a first state, as a job's start makes them. */
-static bool start_fabric(struct side *s)
+static bool start_fabric(struct exchange_side *s)
 {
     bool elastic = s->o->what == ELASTIC, in_place = s->o->memory == SHARED;
     size_t n = fabric_round_up(s->n);
@@ -207,7 +206,7 @@ static bool start_fabric(struct side *s)
     return drive(s, &x);
 }
 
-static bool open_side(struct side *s)
+static bool open_side(struct exchange_side *s)
 {
     char address[192];
     const struct exchange_options *o = s->o;
@@ -229,21 +228,20 @@ static bool open_side(struct side *s)
     snprintf(address, sizeof address, "%s%s", s->bench->name, o->suffix);
     struct fabric_options f = {
         .address = address, .rank = s->rank, .size = s->bench->trainers, .start_s = 30};
-    const struct fabric_type *type = &fabric_shm;
-    struct launcher launcher;
-    if (s->is_rank) {
-        struct descant_options d = descant_options_default();
-        d.job = o->job ? o->job : "mpi";
-        if (launcher_read(&launcher, &d, NULL) ||
-            launcher_fabric(&launcher, &type, &f.address, NULL))
-            return say_fabric(s, DESCANT_BAD_ADDRESS);
-        f.rank = launcher.rank;
-        f.size = launcher.size;
+    const struct fabric_type *type = s->is_rank ? &fabric_mpi : &fabric_shm;
+    if (s->is_rank)
+        f = (struct fabric_options){.rank = -1, .start_s = 30};
+    if (o->job) {
+        const char *rank = getenv("RANK"), *size = getenv("WORLD_SIZE");
+        type = &fabric_tcp;
+        f.address = o->job + strlen("tcp:");
+        f.rank = rank ? atoi(rank) : -1;
+        f.size = size ? atoi(size) : 0;
     }
     return say_fabric(s, type->open(&s->f, &f)) && start_fabric(s);
 }
 
-static void close_side(struct side *s)
+static void close_side(struct exchange_side *s)
 {
     bool own = s->o->memory != SHARED;
     if (s->f)
@@ -277,7 +275,7 @@ static double measure_memcpy(size_t bytes)
 
 /* Over MPI one mean of a float is what all wait for; elastic exchanges there need nobody.
  */
-static bool barrier(struct side *s)
+static bool barrier(struct exchange_side *s)
 {
     struct exchange x = {.kind = EXCHANGE_MEAN, .in = &s->live, .n = 1, .weight = 1};
     float one = 1;
@@ -298,7 +296,7 @@ static double process_cpu_ms(void)
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-3;
 }
 
-static bool measure(struct side *s, struct exchange_result *r)
+static bool measure(struct exchange_side *s, struct exchange_result *r)
 {
     const struct exchange_options *o = s->o;
     bool good = true;
@@ -326,8 +324,8 @@ static bool trainer(struct bench *bench, int rank, const void *how, void *result
 {
     const struct exchange_options *o = how;
     struct exchange_result *r = result;
-    struct side s = {.o = o, .bench = bench, .rank = rank,
-                     .n = (size_t)o->bytes / sizeof(float)};
+    struct exchange_side s = {
+        .o = o, .bench = bench, .rank = rank, .n = (size_t)o->bytes / sizeof(float)};
     budget_begin(&s.spent, 1, 0);
     if (rank == 0)
         r->memcpy_gb_per_s = measure_memcpy((size_t)o->bytes);
@@ -400,8 +398,11 @@ static bool run_rank(const struct cli *cli, struct exchange_options *o)
 {
     struct exchange_result *r = calloc(1, sizeof *r);
     struct bench bench = {.err = cli->err};
-    struct side s = {.o = o, .bench = &bench, .is_rank = true, .rank = -1,
-                     .n = (size_t)o->bytes / sizeof(float)};
+    struct exchange_side s = {.o = o,
+                              .bench = &bench,
+                              .is_rank = true,
+                              .rank = -1,
+                              .n = (size_t)o->bytes / sizeof(float)};
     struct descant_members members = {0};
     if (r)
         r->memcpy_gb_per_s = measure_memcpy((size_t)o->bytes);
@@ -436,6 +437,8 @@ int bench_exchange(const struct cli *cli)
     if (o.memory == BUFFER && o.sync_cpu < 1)
         return cli_bad_use(cli,
                            "--sync-cpu does not bound --memory buffer: its caller waits");
+    if (o.job && strncmp(o.job, "tcp:", 4) != 0)
+        return cli_bad_use(cli, "--job %s: allowed is tcp:HOST:PORT", o.job);
     if (o.runs == 0)
         o.runs = o.bytes < 1 << 20 ? 501 : 21;
     if (o.job || mpi_module_launcher() != MPI_LAUNCHER_NONE)

@@ -115,7 +115,7 @@ struct overlap_result {
     uint64_t steps, rounds;
 };
 
-struct side {
+struct overlap_side {
     const struct overlap_options *o;
     struct bench *bench;
     int rank;
@@ -128,7 +128,7 @@ struct side {
 
 /* A worker thread. */
 struct hand {
-    struct side *side;
+    struct overlap_side *side;
     int which;
     int64_t steps;
     size_t at;                  /* the window's place */
@@ -148,7 +148,7 @@ static inline void product(const float *w, const float *x, batch *sum)
 
 static void step(struct hand *k)
 {
-    struct side *s = k->side;
+    struct overlap_side *s = k->side;
     size_t window = s->n < WINDOW / sizeof(float) ? s->n : WINDOW / sizeof(float);
     float *w = s->w[k->which] + k->at;
     k->sum = (batch){0};
@@ -173,14 +173,14 @@ static void *work(void *context)
     return NULL;
 }
 
-static void freeze(struct side *s)
+static void freeze(struct overlap_side *s)
 {
     if (!s->frozen)
         job_hold(s->job[PLAN]);
     s->frozen = true;
 }
 
-static void thaw(struct side *s)
+static void thaw(struct overlap_side *s)
 {
     if (s->frozen)
         job_release(s->job[PLAN]);
@@ -188,7 +188,7 @@ static void thaw(struct side *s)
 }
 
 /* All workers of this trainer make so many steps; how long that took, or below 0. */
-static double train(struct side *s, int which, int64_t steps)
+static double train(struct overlap_side *s, int which, int64_t steps)
 {
     struct hand hands[BENCH_MAX_WORKERS];
     int n = (int)s->o->workers;
@@ -211,7 +211,7 @@ static double train(struct side *s, int which, int64_t steps)
 }
 
 /* The first trainer's figure becomes everyone's. */
-static bool agree(struct side *s, double *figure)
+static bool agree(struct overlap_side *s, double *figure)
 {
     if (s->rank == 0)
         *bench_shared(s->bench) = *figure;
@@ -221,7 +221,7 @@ static bool agree(struct side *s, double *figure)
     return bench_barrier(s->bench, s->bench->trainers);
 }
 
-static bool calibrate(struct side *s)
+static bool calibrate(struct overlap_side *s)
 {
     s->rows = 64;
     for (int turn = 0; turn < 4; turn++) {
@@ -236,7 +236,7 @@ static bool calibrate(struct side *s)
     return true;
 }
 
-static bool open_one(struct side *s, int which)
+static bool open_one(struct overlap_side *s, int which)
 {
     char tail[80];
     snprintf(tail, sizeof tail, "-%s%s", which ? "plan" : "none",
@@ -250,7 +250,7 @@ static bool open_one(struct side *s, int which)
 }
 
 /* A run of the plan, added to r. */
-static bool train_plan(struct side *s, int64_t steps, struct overlap_result *r,
+static bool train_plan(struct overlap_side *s, int64_t steps, struct overlap_result *r,
                        double *seconds)
 {
     struct descant_stats a, b;
@@ -269,13 +269,13 @@ static bool train_plan(struct side *s, int64_t steps, struct overlap_result *r,
     return true;
 }
 
-static int64_t steps_in(const struct side *s, double seconds)
+static int64_t steps_in(const struct overlap_side *s, double seconds)
 {
     return 1 + (int64_t)(seconds * 1e3 / s->o->step_ms);
 }
 
 /* Warms the plan up, and says how long a round of its shadow takes. */
-static bool measure_round(struct side *s, double *round_s)
+static bool measure_round(struct overlap_side *s, double *round_s)
 {
     struct overlap_result warm = {.wall_s = 0};
     double seconds;
@@ -290,7 +290,7 @@ static bool measure_round(struct side *s, double *round_s)
     return true;
 }
 
-static bool choose_lengths(struct side *s, double run_s[2])
+static bool choose_lengths(struct overlap_side *s, double run_s[2])
 {
     double gain = s->o->link_s < NONE_S ? s->o->link_s : NONE_S, round_s = 0;
     run_s[NONE] = run_s[PLAN] = s->o->run_s;
@@ -306,7 +306,7 @@ static bool choose_lengths(struct side *s, double run_s[2])
     return true;
 }
 
-static bool pairs(struct side *s, struct overlap_result *r)
+static bool pairs(struct overlap_side *s, struct overlap_result *r)
 {
     double run_s[2], seconds;
     if (!choose_lengths(s, run_s))
@@ -331,7 +331,7 @@ static bool pairs(struct side *s, struct overlap_result *r)
 
 static bool trainer(struct bench *bench, int rank, const void *how, void *result)
 {
-    struct side s = {.o = how, .bench = bench, .rank = rank};
+    struct overlap_side s = {.o = how, .bench = bench, .rank = rank};
     s.n = (size_t)s.o->bytes / sizeof(float) / COLUMNS * COLUMNS;
     bench_fill(s.x, COLUMNS * BATCH, 7);
     bool good = open_one(&s, NONE) && open_one(&s, PLAN);
@@ -345,17 +345,17 @@ static bool trainer(struct bench *bench, int rank, const void *how, void *result
     return good;
 }
 
-struct figures {
+struct overlap_figures {
     struct bench_ratio efficiency;
     double speed, none, stall, copy, gap_mean, gap_p99, shadow, run_s;
     uint64_t rounds;            /* of a trainer, on average */
 };
 
-static struct figures figures(const struct overlap_result *results,
-                              const struct overlap_options *o)
+static struct overlap_figures figures(const struct overlap_result *results,
+                                      const struct overlap_options *o)
 {
     double speed[2][MAX_PAIRS], ratio[MAX_PAIRS];
-    struct figures f = {.run_s = results[0].run_s};
+    struct overlap_figures f = {.run_s = results[0].run_s};
     uint64_t rounds = 0, steps = 0;
     size_t n = (size_t)o->pairs;
     for (size_t i = 0; i < n; i++) {
@@ -384,7 +384,7 @@ static struct figures figures(const struct overlap_result *results,
 }
 
 static void report_json(const struct cli *cli, const struct overlap_options *o,
-                        const struct figures *f)
+                        const struct overlap_figures *f)
 {
     struct json json;
     json_begin(&json, cli->out);
@@ -409,7 +409,7 @@ static void report_json(const struct cli *cli, const struct overlap_options *o,
 }
 
 static void report(const struct cli *cli, const struct overlap_options *o,
-                   const struct figures *f)
+                   const struct overlap_figures *f)
 {
     cli_say(cli->out, "plan", "%s, %d trainers of %d workers, %lld bytes, link %s%s",
             o->plan, (int)o->trainers, (int)o->workers, (long long)o->bytes, o->link,
@@ -448,7 +448,7 @@ int bench_overlap(const struct cli *cli)
     struct overlap_result *results = calloc((size_t)o.trainers, sizeof *results);
     bool good = results && bench_run(&bench, trainer, &o, results, sizeof *results);
     if (good) {
-        struct figures f = figures(results, &o);
+        struct overlap_figures f = figures(results, &o);
         if (o.json)
             report_json(cli, &o, &f);
         else

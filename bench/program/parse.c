@@ -76,13 +76,13 @@ static bool write_input(const char *path, const struct parse_options *o,
     return fclose(out) == 0 && good;
 }
 
-struct figures {
+struct parse_figures {
     uint64_t bytes, rows;
     double seconds, cpu_s;
 };
 
 static bool one_pass(const char *path, const struct parse_options *o, struct block *block,
-                     const struct log *log, struct figures *f)
+                     const struct log *log, struct parse_figures *f)
 {
     struct data_options d = {.paths = &path, .n_paths = 1, .log = log,
                              .format = o->format == 0 ? DATA_CRITEO : DATA_LIBSVM};
@@ -101,7 +101,7 @@ static bool one_pass(const char *path, const struct parse_options *o, struct blo
 }
 
 static bool measure(const char *path, const struct parse_options *o,
-                    const struct log *log, struct figures *f)
+                    const struct log *log, struct parse_figures *f)
 {
     struct block block = {0};
     double seconds[PASSES], cpu_s[PASSES];
@@ -129,7 +129,7 @@ static uint64_t size_of(const char *path)
 }
 
 static void say(const struct cli *cli, const struct parse_options *o,
-                const struct figures *f)
+                const struct parse_figures *f)
 {
     char format[16];
     double mb = (double)f->bytes * 1e-6 / f->seconds, rows = (double)f->rows / f->seconds;
@@ -156,7 +156,7 @@ static void say(const struct cli *cli, const struct parse_options *o,
 int bench_parse(const struct cli *cli)
 {
     struct parse_options o = {.bytes = 100 << 20};
-    struct figures f;
+    struct parse_figures f;
     int status;
     if (!bench_options(cli, options, N_OPTIONS, &o, &status))
         return status;

@@ -49,7 +49,7 @@ static const struct option options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
-struct worker {
+struct step_worker {
     struct descant *job;
     float *w;
     size_t n;
@@ -61,7 +61,7 @@ struct worker {
 
 static void *work(void *context)
 {
-    struct worker *k = context;
+    struct step_worker *k = context;
     for (int64_t i = -WARM; i < k->calls; i++) {
         float *w = k->w + ((size_t)(i + WARM) * WORK) % (k->n - WORK + 1);
         for (int j = 0; j < WORK; j++)
@@ -88,18 +88,18 @@ struct step_result {
 static bool measure(struct descant *job, float *w, const struct step_options *o,
                     struct step_result *r)
 {
-    struct worker workers[BENCH_MAX_WORKERS];
+    struct step_worker workers[BENCH_MAX_WORKERS];
     size_t n = (size_t)(o->workers * o->calls);
     double *ns = calloc(n, sizeof *ns), scale = bench_ns_per_tick();
     if (!ns)
         return false;
     for (int64_t i = 0; i < o->workers; i++)
-        workers[i] = (struct worker){.job = job,
-                                     .w = w,
-                                     .n = (size_t)o->bytes / sizeof *w,
-                                     .calls = o->calls,
-                                     .ns_per_tick = scale,
-                                     .ns = ns + i * o->calls};
+        workers[i] = (struct step_worker){.job = job,
+                                          .w = w,
+                                          .n = (size_t)o->bytes / sizeof *w,
+                                          .calls = o->calls,
+                                          .ns_per_tick = scale,
+                                          .ns = ns + i * o->calls};
     bool good = bench_threads((int)o->workers, work, workers, sizeof *workers);
     for (int64_t i = 0; good && i < o->workers; i++)
         good = workers[i].status == DESCANT_OK;

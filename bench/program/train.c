@@ -27,7 +27,7 @@
 
 enum { MAX_ROUNDS = BENCH_MAX_PAIRS };
 
-struct options {
+struct bench_train_options {
     struct train_options train;
     int input;
     int64_t rows, rounds;
@@ -35,8 +35,8 @@ struct options {
     bool json;
 };
 
-#define OWN(field) offsetof(struct options, field)
-#define TRAIN(field) offsetof(struct options, train.field)
+#define OWN(field) offsetof(struct bench_train_options, field)
+#define TRAIN(field) offsetof(struct bench_train_options, train.field)
 static const struct option table[] = {
     {"model", OPTION_CHOICE, TRAIN(model), 0, 0, "linear|fm|dlrm|mlp", "what to train"},
     {"batch", OPTION_INT, TRAIN(batch), 1, 1 << 20, NULL, "examples of a worker's step"},
@@ -61,11 +61,11 @@ enum { N_TABLE = sizeof table / sizeof *table };
 
 /* --- the input --- */
 
-struct input {
+struct bench_input {
     char folder[64], text[96], cache[96];
 };
 
-static bool write_text(const struct input *in, int64_t rows, const struct log *log)
+static bool write_text(const struct bench_input *in, int64_t rows, const struct log *log)
 {
     struct ctr_options ctr = ctr_options_default();
     struct ctr_summary sum;
@@ -80,7 +80,7 @@ static bool write_text(const struct input *in, int64_t rows, const struct log *l
     return fclose(out) == 0 && good;
 }
 
-static bool write_cache(const struct input *in, const struct log *log)
+static bool write_cache(const struct bench_input *in, const struct log *log)
 {
     const char *path = in->text;
     struct data_options d = {
@@ -96,7 +96,8 @@ static bool write_cache(const struct input *in, const struct log *log)
     return fclose(out) == 0 && good;
 }
 
-static bool make_input(struct input *in, const struct options *o, const struct log *log)
+static bool make_input(struct bench_input *in, const struct bench_train_options *o,
+                       const struct log *log)
 {
     const char *tmp = getenv("TMPDIR");
     snprintf(in->folder, sizeof in->folder, "%.40s/descant-XXXXXX", tmp ? tmp : "/tmp");
@@ -109,7 +110,7 @@ static bool make_input(struct input *in, const struct options *o, const struct l
     return write_text(in, o->rows, log) && (o->input == 1 || write_cache(in, log));
 }
 
-static void remove_input(const struct input *in)
+static void remove_input(const struct bench_input *in)
 {
     unlink(in->text);
     unlink(in->cache);
@@ -231,7 +232,7 @@ static bool sgemm_gflops(const struct products *p, int processes, double seconds
 
 /* --- the runs --- */
 
-struct figures {
+struct bench_figures {
     double per_s[MAX_ROUNDS], gflops[MAX_ROUNDS], none_per_s[MAX_ROUNDS],
         ratio[MAX_ROUNDS];
     double stall[MAX_ROUNDS], gap[MAX_ROUNDS], shadow[MAX_ROUNDS], of_bound[MAX_ROUNDS];
@@ -239,8 +240,8 @@ struct figures {
     size_t n;
 };
 
-static bool one_run(const struct options *o, const char *sync, uint64_t examples,
-                    FILE *err, struct train_result *result)
+static bool one_run(const struct bench_train_options *o, const char *sync,
+                    uint64_t examples, FILE *err, struct train_result *result)
 {
     struct train_options t = o->train;
     FILE *nowhere = fopen("/dev/null", "we");
@@ -261,7 +262,7 @@ static double per_s(const struct train_result *r)
 }
 
 /* How many examples fill a run. */
-static uint64_t calibrate(const struct options *o, FILE *err)
+static uint64_t calibrate(const struct bench_train_options *o, FILE *err)
 {
     struct train_result r;
     uint64_t examples =
@@ -276,8 +277,8 @@ static uint64_t calibrate(const struct options *o, FILE *err)
     }
 }
 
-static bool round_of(const struct options *o, const struct products *p, uint64_t examples,
-                     struct figures *f, FILE *err)
+static bool round_of(const struct bench_train_options *o, const struct products *p,
+                     uint64_t examples, struct bench_figures *f, FILE *err)
 {
     bool alone = strcmp(o->train.sync, "none") == 0, none_first = f->n % 2;
     int at_work = (int)(o->train.trainers * o->train.workers);
@@ -305,8 +306,8 @@ static bool round_of(const struct options *o, const struct products *p, uint64_t
     return true;
 }
 
-static bool measure(const struct options *o, const struct model *model, struct figures *f,
-                    FILE *err)
+static bool measure(const struct bench_train_options *o, const struct model *model,
+                    struct bench_figures *f, FILE *err)
 {
     struct products p;
     bool dense = model_flops(model) > 1000;
@@ -328,7 +329,8 @@ static double median(double *values, size_t n)
     return bench_percentile(values, n, 0.5);
 }
 
-static void say(const struct cli *cli, const struct options *o, struct figures *f)
+static void say(const struct cli *cli, const struct bench_train_options *o,
+                struct bench_figures *f)
 {
     struct json json;
     char model[16];
@@ -383,7 +385,7 @@ static void say(const struct cli *cli, const struct options *o, struct figures *
     json_end(&json);
 }
 
-static bool bench_model(const struct options *o, struct model **model,
+static bool bench_model(const struct bench_train_options *o, struct model **model,
                         const struct log *log)
 {
     struct data_shape data = {.n_dense = 13, .n_fields = 26, .n_classes = 1};
@@ -392,7 +394,7 @@ static bool bench_model(const struct options *o, struct model **model,
            model_create(model, &shape, log) == DESCANT_OK;
 }
 
-static int check(const struct cli *cli, const struct options *o)
+static int check(const struct cli *cli, const struct bench_train_options *o)
 {
     char suffix[128];
     double rate, rtt;
@@ -406,9 +408,9 @@ static int check(const struct cli *cli, const struct options *o)
 
 int bench_train(const struct cli *cli)
 {
-    struct options o = {.train = train_options_default(), .rows = 200000, .run_s = 2};
-    struct figures f = {.n = 0};
-    struct input in = {.folder = ""};
+    struct bench_train_options o = {.train = train_options_default(), .rows = 200000, .run_s = 2};
+    struct bench_figures f = {.n = 0};
+    struct bench_input in = {.folder = ""};
     struct model *model = NULL;
 
     o.train.sync = "none";

@@ -23,8 +23,8 @@ struct log {
     int rank;           /* -1 until known; put before each line */
 };
 
-/* Where no callback is set: standard error, as the variable DESCANT_LOG says. INVALID,
- * and nothing is set, where it says what is not known. */
+/* Where no callback is set: lines go to standard error as the variable DESCANT_LOG says.
+ * INVALID, and nothing is set, where its value is unknown. */
 descant_status log_default(struct log *log);
 
 void log_say(const struct log *log, enum descant_level level, const char *format, ...)
@@ -61,22 +61,22 @@ long memory_live(void);         /* tests: blocks taken and not given back */
 
 struct kept;
 
-/* Memory that is to outlive its job, of memory_take; or, shared, a mapping that begins
- * there and that other processes see. NULL: there is no memory for it. Then settle; or
- * give, and nothing is changed. */
+/* Prepares to keep memory beyond its job: memory of memory_take or, where `shared`, a
+ * mapping that other processes see. NULL: no memory. kept_settle follows, or kept_give,
+ * which changes nothing. */
 struct kept *kept_add(void *memory, size_t bytes, bool shared);
-/* From now on it is the process's own. False: it is kept, but others see it still. */
+/* Makes the memory the process's own. False: it is kept, but others still see it. */
 bool kept_settle(struct kept *kept);
-bool kept_has(const void *memory);      /* to be asked before giving back memory that a
+bool kept_has(const void *memory);      /* to be called before giving back memory that a
                                            caller may keep */
-void kept_hold(const void *memory);     /* something else still looks into it: give does
-                                           nothing */
+void kept_hold(const void *memory);     /* the memory is still read elsewhere: kept_give
+                                           then does nothing */
 bool kept_give(void *memory);           /* false: there is no such memory */
 
 /* --- clock.c --- */
 
-uint64_t clock_now_ns(void);            /* CLOCK_MONOTONIC: one for all processes of a
-                                           machine */
+uint64_t clock_now_ns(void);            /* CLOCK_MONOTONIC: the same for all processes of
+                                           a machine */
 uint64_t clock_thread_cpu_ns(void);
 void clock_sleep_until(uint64_t when_ns);
 
@@ -116,15 +116,15 @@ double machine_cores(void);             /* allowed to this process by affinity a
 uint64_t machine_memory_free(void);     /* bytes: the least of the machine's and the
                                            cgroup's */
 size_t machine_page(void);
-const char *machine_why(int error);     /* as strerror, with what helps against a full
-                                           table of descriptors */
+const char *machine_why(int error);     /* as strerror, with advice on a full table of
+                                           descriptors */
 
-/* For threads that are started now: signals are the caller's threads', but those that the
- * thread's own instructions cause, whose handlers (bsp/guard.c) must run where they
- * happen. */
+/* Blocks signals while threads are started, so that they go to the caller's threads.
+ * Signals that a thread's own instructions cause stay, for their handlers (bsp/guard.c)
+ * must run in that thread. */
 void signals_hold(sigset_t *before);
 
-/* --- guess.c: the word that a misspelt one was meant to be --- */
+/* --- guess.c: the word that was probably meant by a misspelt one --- */
 
 struct guess {
     const char *wrong;          /* set these two, the rest is zero */
@@ -151,7 +151,7 @@ enum option_type {
     OPTION_BOOL, OPTION_CHOICE, OPTION_TEXT
 };
 
-#define OPTION_ABOVE_0 DBL_MIN          /* as low: the number is above 0 */
+#define OPTION_ABOVE_0 DBL_MIN          /* as `low`: the number must be above 0 */
 
 struct option {
     const char *name;           /* behind "--" on the command line */
@@ -162,18 +162,18 @@ struct option {
     double low, high;           /* of numbers, both allowed; of whole ones at most 2^53 */
     const char *choices;        /* "mean|elastic"; REAL from 0: words that may stand for a
                                    number, the first is kept as -1, the next as -2 */
-    const char *help;           /* after a tab, if any: what the default is, and where,
-                                   other than the one that is shown */
+    const char *help;           /* text after a tab: another default than the one that is
+                                   shown, and where it holds */
 };
 
 /* NULL: the table has no such name. */
 const struct option *option_find(const struct option *table, size_t n, const char *name,
                                  size_t length);
-/* The option that a name which is none was meant to be. */
+/* The option that was probably meant by an unknown name. */
 struct guess option_guess(const struct option *table, size_t n, const char *name,
                           size_t length);
 
-/* Sets the option's field from text, to which a TEXT keeps a pointer. False: nothing is
+/* Sets the option's field from text; a TEXT keeps a pointer to it. False: nothing is
  * set. */
 bool option_read(const struct option *option, const char *text, void *into);
 /* The same, with spaces before a number; NULL is a BOOL's true. False: message has the
@@ -203,48 +203,46 @@ double option_number(const struct option *option, const void *from);    /* of no
  * text. */
 const char *option_range(const struct option *option, char *text, size_t room);
 
-/* The number, from 0, of a value among those with | between them; -1: it is none. */
+/* The number, from 0, of a value among those with | between them; -1: not among them. */
 int option_choice(const char *choices, const char *value);
-/* The number in so many digits, as in the C locale. */
+/* Writes the number in so many digits, as in the C locale. */
 void real_text(double value, int digits, char *text, size_t room);
 
-/* --- text.c: bytes that people read, and that may have been chosen by somebody else ---
- */
+/* --- text.c: text for people that may come from elsewhere --- */
 
 enum { TEXT_CUT = -1 };
-/* Bytes of the character of UTF-8 there; 0: it is none; TEXT_CUT: it goes on after n
- * bytes. */
+/* The bytes of the character of UTF-8 there; 0: none; TEXT_CUT: the character goes on
+ * after n bytes. */
 int text_character(const char *text, size_t n);
-/* The code of a character of so many bytes that steers a terminal, or turns the direction
- * of what follows; 0: it does not. */
+/* The code of a character that steers a terminal, or turns the direction of the text
+ * after it; 0: the character does neither. */
 unsigned text_steers(const char *text, int length);
-/* As one line: what steers, what is no UTF-8 and line ends come out as \x1b and the like.
- */
+/* Writes text as one line: characters that steer, bytes that are no UTF-8 and line ends
+ * come out as \x1b and the like. */
 void text_line(char *to, size_t room, const char *from);
 
-/* A stream onto another one on which the same is done, but for line ends. NULL: no
+/* Opens a stream onto another one, which does the same but for line ends. NULL: no
  * memory. */
 FILE *shown_open(FILE *to, bool buffered);
 int shown_close(FILE *stream);          /* the errno of the first write that failed; 0:
                                            none did */
-int shown_columns(FILE *stream);        /* of the terminal it goes to; 0: it goes to
-                                           none */
+int shown_columns(FILE *stream);        /* of the stream's terminal; 0: no terminal */
 void shown_clear_line(FILE *stream);    /* of that terminal */
-/* 0: all that was printed has been written. Else the errno of what failed since errno was
- * 0; of a shown stream, of what failed first. */
+/* 0: all output has been written. Else the errno of a write that failed since errno was
+ * 0; of a shown stream, of the first one that failed. */
 int stream_error(FILE *stream);
 
 /* --- file.c --- */
 
-/* Where a file of that name is, or will be, once symbolic links are followed: what is
- * replaced by renaming is replaced there. False with errno: they go round, or the name is
- * too long. */
+/* Follows symbolic links to the place where a file of that name is, or will be: a file
+ * that is replaced by renaming is replaced there. False with errno: the links go round,
+ * or the name is too long. */
 bool path_follow(const char *path, char *target, size_t room);
-/* Opens a file of that name that was not there: what is, left by a crash or put there as
- * a link, is removed. -1 with errno. */
+/* Opens a new file of that name; an old one, left by a crash or put there as a link, is
+ * removed. -1 with errno. */
 int file_anew(const char *path);
 FILE *file_anew_stream(const char *path);       /* NULL with errno */
-/* Where the last line that has its end ends, of the first `bytes` and not before `least`;
+/* The place behind the last whole line among the first `bytes`, and not before `least`;
  * `least` where there is none. -1 with errno. */
 off_t file_line_end(int fd, off_t bytes, off_t least);
 /* ftruncate, or, to reserve, fallocate; a limit of the process is EFBIG, and no signal.
@@ -262,7 +260,7 @@ void json_begin(struct json *json, FILE *out);
 void json_text(struct json *json, const char *key, const char *value);
 void json_int(struct json *json, const char *key, int64_t value);
 void json_real(struct json *json, const char *key, double value);   /* not finite: null */
-int json_end(struct json *json);    /* and the line's end; the errno of what could not be
-                                       written */
+int json_end(struct json *json);    /* ends object and line; the errno of a write that
+                                       failed */
 
 #endif

@@ -15,16 +15,16 @@ enum { BUDGET_BURST_NS = 1000000, BUDGET_SAVED_NS = 20000000 };
 /* The thread's own. */
 struct budget {
     uint64_t cpu_ns;            /* its CPU time when it last paid */
-    uint64_t until_ns;          /* when all it has used is paid for */
-    double cost;                /* of a second of its CPU time; and beside it, */
+    uint64_t until_ns;          /* when all CPU time used is paid for */
+    double cost;                /* of a second of CPU time */
     uint64_t wake_ns;           /* of each burst */
 };
 
 void budget_begin(struct budget *b, double cost, uint64_t wake_ns);
 bool budget_burst_over(const struct budget *b);
 
-/* Pays for the burst that has ended, out of that share; 1 or more: a whole core. Rest is
- * not saved up for longer than BUDGET_SAVED_NS. */
+/* Pays for the burst that has ended out of that share of a core; 1 or more: a whole core.
+ * Rest is saved up for at most BUDGET_SAVED_NS. */
 void budget_pay(struct budget *b, double share);
 
 #endif

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Traps of files.
  *
- * One that is replaced by renaming another one onto it: a symbolic link must be followed
- * first, for a rename replaces the link: the file would be where its owner did not put
- * it, and the old one would stay where everybody else looks.
+ * A file that is replaced by renaming another one onto it: a symbolic link must be
+ * followed first, for a rename replaces the link. The new file would not be where its
+ * owner put it, and the old one would stay where all others look.
  *
- * One that may not become so large (ulimit -f, which holds for shared memory, too): the
- * kernel sends SIGXFSZ, of which a program dies that has not said that it wants the
- * error. The program descant says so; for a caller of the library the signal is held back
- * here. */
+ * A file at the limit of its size (ulimit -f, which holds for shared memory, too): the
+ * kernel sends SIGXFSZ, which ends a program that does not ignore it. The program descant
+ * ignores it; for a caller of the library the signal is held back here. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -91,7 +90,7 @@ int file_resize(int fd, uint64_t bytes, bool reserve)
         reserve ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
     int why = errno;
     if (failed && why == EFBIG && !sigismember(&old, SIGXFSZ))
-        /* it came to this thread, and goes no further */
+        /* the signal came to this thread, and goes no further */
         sigtimedwait(&limit, NULL, &none);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     errno = why;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Which of the words that are understood a misspelt one was meant to be: the one with the
- * fewest slips between them, each a letter too many, too few, another one, or two that
- * changed places (Damerau's distance, of adjacent places). Capitals count as small
- * letters, '_' as '-'. A word with more slips than a quarter of its letters and one is
- * another word, and no guess. */
+/* The known word that is nearest to a misspelt one, by the number of slips: a letter too
+ * many, too few, another one, or two that changed places (Damerau's distance, of adjacent
+ * places). Capitals count as small letters, '_' as '-'. A word with more slips than a
+ * quarter of its letters and one is another word, and no guess. */
 #include "base/base.h"
 
 #include <ctype.h>

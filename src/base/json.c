@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* One JSON object on one line. Numbers that are not finite become null, characters that
- * steer a terminal become escapes, bytes that are no UTF-8 the character that stands for
- * such. */
+ * steer a terminal become escapes, bytes that are no UTF-8 become U+FFFD. */
 #include "base/base.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory of segments that outlives its job, until descant_free.
  *
- * 1 Who closes a job gives none of it back that is in the list. Nobody frees it
- *   meanwhile: the caller has it only when close has returned.
+ * 1 Closing a job gives back no memory that is in the list. The caller cannot free it
+ *   meanwhile, for it has the memory only when close has returned.
  * 2 A mapping that other processes see is changed for private pages, at the same place
  *   and with the same values: the slot it was in may be another trainer's tomorrow. The
  *   pages are mapped before the job is left, which can still be refused then. */
@@ -16,10 +16,10 @@ struct kept {
     struct kept *next;
     void *memory;
     void *spare;            /* private pages for a shared mapping, until it is settled */
-    size_t bytes;           /* of both, whole pages */
-    bool settled, shared;   /* shared: it was a mapping, and still is one; else
+    size_t bytes;           /* of each, whole pages */
+    bool settled, shared;   /* shared: the memory was and is a mapping; else it is
                                memory_give's */
-    bool held;              /* something else still looks into it: it is never given
+    bool held;              /* the memory is still read elsewhere: it is never given
                                back */
 };
 
@@ -72,7 +72,7 @@ bool kept_settle(struct kept *kept)
     return !kept->shared || change_pages(kept);
 }
 
-/* The caller has the lock. */
+/* The caller holds the lock. */
 static struct kept **find(const void *memory)
 {
     struct kept **at = &list;

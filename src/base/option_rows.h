@@ -7,7 +7,7 @@
     }
 #define REAL(name, at, low, high, help) {name, OPTION_REAL, AT(at), low, high, NULL, help}
 #define RATE(name, at, low, high, help) {name, OPTION_RATE, AT(at), low, high, NULL, help}
-#define SECONDS(name, at, low, high, help)                                                 \
+#define SECONDS(name, at, low, high, help)                                               \
     {name, OPTION_SECONDS, AT(at), low, high, NULL, help}
 #define FLAG(name, at, help) {name, OPTION_BOOL, AT(at), 0, 0, NULL, help}
 #define CHOICE(name, at, choices, help) {name, OPTION_CHOICE, AT(at), 0, 0, choices, help}

@@ -60,7 +60,7 @@ void real_text(double value, int digits, char *text, size_t room)
     locale_back(before);
 }
 
-/* *rest is what follows the number. */
+/* *rest is the text behind the number. */
 static bool read_real(const char *text, double *out, const char **rest)
 {
     char *end;
@@ -190,7 +190,7 @@ const char *option_range(const struct option *o, char *text, size_t room)
     return text;
 }
 
-/* With what the range is of: "a whole number from 1 to 64". */
+/* Writes the kind of number and its range: "a whole number from 1 to 64". */
 static const char *allowed(const struct option *o, char *text, size_t room)
 {
     static const char *const kinds[] = {

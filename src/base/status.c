@@ -5,8 +5,8 @@
  * to standard error.
  *
  * Callbacks run one at a time, under one lock for the whole process, so that a caller's
- * function need not be reentrant; it must not call what logs. A line is cut at LOG_LINE.
- */
+ * function need not be reentrant; it must not call functions that log. A line is cut at
+ * LOG_LINE. */
 #include "base/base.h"
 
 #include <pthread.h>

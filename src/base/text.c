@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Bytes that are to be read by people. A name or a value may have been chosen by somebody
- * else, and a terminal obeys what is written to it: an escape sequence in a file's name
- * can rewrite what was said before, or answer in the user's place. So whatever is printed
- * is UTF-8 without characters that steer: each byte of another kind is shown by its
- * number, \x1b. Steering are the controls but for the line's end and the tab, those above
- * ASCII (C1), and the marks that turn the direction of writing, behind which a text reads
- * as another one.
+/* Text for people. A name or a value may come from elsewhere, and a terminal obeys the
+ * bytes that are written to it: an escape sequence in a file's name can rewrite earlier
+ * output, or answer in the user's place. So all output is UTF-8 without characters that
+ * steer: each other byte is shown by its number, \x1b. Steering are the controls but for
+ * the line's end and the tab, those above ASCII (C1), and the marks that turn the
+ * direction of writing, behind which a text reads as another one.
  *
- * Two places use this. Lines of the log are made of one line each (status.c), a line's
- * end within them included; and the program's two streams are shown streams, onto which
- * all of it prints.
+ * Two places use this. Each message of the log becomes one line (status.c), also one with
+ * line ends in it; and the program's two streams are shown streams, to which all of the
+ * program prints.
  *
  * A shown stream is a cookie over another one, unbuffered below, so that flushing it is
  * enough; it keeps the beginning of a character whose rest has not come, and the first
@@ -75,10 +74,11 @@ static size_t escape(char *to, const char *bytes, int n)
     return (size_t)n * ESCAPE;
 }
 
-/* One character, or what is none; room for CHARACTER * ESCAPE. */
+/* Writes one character, or the escape of a byte that is none; room for CHARACTER *
+ * ESCAPE. */
 static size_t put(char *to, const char *from, int length)
 {
-    /* NUL steers, too, and its code is the 0 of those that do not */
+    /* NUL steers, too, though its code is 0 */
     if (length <= 0 || text_steers(from, length) || !*from)
         return escape(to, from, length > 0 ? length : 1);
     memcpy(to, from, (size_t)length);
@@ -109,15 +109,15 @@ struct shown {
     FILE *stream, *to;
     char held[CHARACTER];
     size_t n_held;
-    _Atomic int error;          /* the first errno; 0: all is written. Others ask while it
-                                   is set */
+    _Atomic int error;          /* the first errno; 0: all is written. Other threads may
+                                   read it */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of list */
 static struct shown *list;
 
-/* The facts that other threads may ask of a stream; of one that is not shown, only
- * itself. */
+/* The facts about a stream that other threads may ask for; for a stream that is not
+ * shown, only the stream. */
 static struct known {
     FILE *to;
     int error;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* A branch (parcel.h). Its segments are made when the first model comes, and are then
- * kept until branch_close: a control that dies is awaited, and the modules run on with
- * the model they have.
+ * kept until branch_close: when control dies, the branch waits for another one, and the
+ * modules run on with the model they have.
  *
  *   1. Sums are read out into the fabric's box when control has ordered it and the box is
- *      free; until then gradients gather in the segments, and nobody waits.
- *   2. Sums of another run in a segment are never counted: one that was taken over
+ *      free; until then gradients gather in the segments, and no module waits.
+ *   2. Sums of another run in a segment are never counted: a segment that was taken over
  *      begins with the first model that is stored there, and a model that is not above
  *      all segments' is refused. */
 #include "bsp/branch.h"
@@ -20,7 +20,7 @@ struct branch {
     struct segment_part *parts;     /* NULL: not yet */
     struct local **locals;          /* (o.modules), n_locals of them open */
     int n_locals;
-    uint64_t control, self;         /* who has rank 0; who this is */
+    uint64_t control, self;         /* the processes of rank 0, and of this rank */
     bool called;                    /* there has been a control */
     struct gradient gradient;       /* of a read-out, summed in the box */
     struct down job;                /* WELCOME */
@@ -28,10 +28,10 @@ struct branch {
     uint64_t asked, answered;
     uint64_t sent;                  /* gradients of the last parcel */
     bool hello, ready, above, last, last_sent, ended;
-    bool drained;                   /* of what there was before this run */
+    bool drained;                   /* of the state before this run */
     uint64_t above_version;
     struct crew_figures crew;
-    struct local_figures told;      /* the figures that were sent last, and when */
+    struct local_figures told;      /* the last figures sent, and when */
     struct crew_figures told_crew;
     uint64_t told_ns;
     descant_status status;
@@ -77,7 +77,7 @@ void branch_close(struct branch *b)
     memory_give(b);
 }
 
-/* --- what control says --- */
+/* --- words of control --- */
 
 static descant_status hear_welcome(struct branch *b, const struct down *down)
 {
@@ -162,7 +162,7 @@ static descant_status hear_model(struct branch *b, const float *model,
         taken_over |= local_taken_over(b->locals[k]);
     uint64_t newest = newest_of(b);
     if (!first && b->run == down->run && newest >= down->version)
-        return DESCANT_OK;      /* it is here */
+        return DESCANT_OK;      /* control's sum is still here */
     if (newest > down->version || (newest == down->version && (!first || taken_over))) {
         b->above = true;
         b->above_version = newest;
@@ -186,7 +186,7 @@ static descant_status hear(struct branch *b, const struct parcel *parcel)
 
     memcpy(&down, parcel->head, sizeof down);
     if (b->job.n == 0 && !(down.what & DOWN_WELCOME))
-        return DESCANT_OK;      /* it is for who had the rank before */
+        return DESCANT_OK;      /* the parcel is for the rank's former process */
     if (down.what & DOWN_WELCOME)
         status = hear_welcome(b, &down);
     if (status == DESCANT_OK && down.what & DOWN_SHAPE)
@@ -202,7 +202,7 @@ static descant_status hear(struct branch *b, const struct parcel *parcel)
     return status;
 }
 
-/* --- what is said to it --- */
+/* --- words to control --- */
 
 static uint64_t pending(const struct branch *b)
 {
@@ -213,7 +213,7 @@ static uint64_t pending(const struct branch *b)
     return all;
 }
 
-/* Into the box; how many floats are in it. */
+/* Writes the sum into the box; returns its floats. */
 static size_t read_out(struct branch *b, struct local_sums *sums)
 {
     size_t n = (size_t)b->job.n;
@@ -295,7 +295,7 @@ descant_status branch_turn(struct branch *b, bool *heard)
     struct parcel parcel;
     uint64_t who = post_of(b)->who(b->o.f, 0);
 
-    /* what a control that is gone said last is here, since `who` is of before */
+    /* the last parcel of a control that has gone is here, since `who` is older */
     *heard = false;
     while (b->status == DESCANT_OK && post_of(b)->look(b->o.f, 0, &parcel)) {
         if (parcel.to == b->self && b->control && parcel.from == b->control)
@@ -363,5 +363,6 @@ bool branch_done(const struct branch *b)
 uint64_t branch_untaken(const struct branch *b)
 {
     bool taken = b->control || post_of(b)->free(b->o.f, 0);
-    return pending(b) + (taken ? 0 : b->sent);      /* a control that lives will */
+    /* a control that lives will take them */
+    return pending(b) + (taken ? 0 : b->sent);
 }

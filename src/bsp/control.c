@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* Supersteps, as the rule has them:
+/* Supersteps, by this rule:
  *
  *   A = sum of the sums, e = sum of their examples;  if there are enough gradients:
  *   model <- optimizer(model, A / e);  version += 1;  store it in every segment
  *
- *   1. What is read out is stepped by exactly once: it stays in A until a step takes it.
- *   2. A version is stored once in each segment, in the order of their numbers; they grow
- *      in a segment whatever run it is of. A run that goes on from a checkpoint finds
- *      segments with models of the supersteps that are undone: its first version is so
- *      far above theirs that the bound refuses every gradient on them.
+ *   1. A sum that is read out is in exactly one step: it stays in A until a step takes
+ *      it.
+ *   2. Versions are stored once in each segment, in the order of their numbers, which
+ *      grow in a segment across runs. A run that goes on from a checkpoint finds segments
+ *      with models of the supersteps that are undone: its first version is so far above
+ *      theirs that the bound refuses every gradient on them.
  *   3. A model with NaN or Inf is never stored.
  *
- *   4. A sum that has been read out stays in memory that its module can write, and is
- *      not believed: a piece that is no longer finite counts as zeros. A module that does
- *      that costs its own gradients.
+ *   4. A sum that has been read out stays in memory that its module can write, so each
+ *      piece is tested again: a piece that is no longer finite counts as zeros. A module
+ *      that writes there harms its own gradients.
  *
  * Modules are never waited for: reading out is one atomic a slot, storing a copy a
  * segment. The cost of a superstep is memory's way through the caches, so there are two
- * passes over the slots' sums: one looks whether A is finite, and one takes a piece of it
+ * passes over the slots' sums: one tests whether A is finite, and one takes a piece of A
  * through the mean, the optimizer, the test for NaN and into the segments before it goes
- * to the next piece. Only of many sums A is made first. */
+ * to the next piece. Where there are many sums, A is made first. */
 #include "bsp/control.h"
 
 #include "kernels/kernels.h"
@@ -33,12 +34,12 @@ enum { PIECE = 4096, FEW = 2, PAST_CACHES = 4 << 20 };      /* floats; sums; flo
 struct control {
     struct control_options o;
     const struct kernels *kernels;
-    uint64_t since;                 /* the run's first version; 0: it has none yet */
-    struct gradient a;              /* A; between supersteps it lies in its own room, */
-    float *sum;                     /* (n) which is this */
-    struct local_sums sums;         /* what it is made of */
-    float **next;                   /* (n_locals) where they take the next model, or
-                                       NULL */
+    uint64_t since;                 /* the run's first version; 0: none yet */
+    struct gradient a;              /* A; between supersteps it lies in */
+    float *sum;                     /* (n) this room */
+    struct local_sums sums;         /* the gradients in A */
+    float **next;                   /* (n_locals) room of local modules for the next
+                                       model, or NULL */
     bool broken;                    /* w has NaN or Inf */
     float g[PIECE], one[PIECE];
 };
@@ -114,7 +115,7 @@ static const float *piece_of(struct control *c, double share, size_t at, size_t 
     return c->g;
 }
 
-/* The same without what is not finite; in c->g. */
+/* The same without values that are not finite; in c->g. */
 static const float *sound_piece_of(struct control *c, double share, size_t at, size_t n)
 {
     memset(c->g, 0, n * sizeof *c->g);
@@ -129,7 +130,7 @@ static size_t piece_at(const struct control *c, size_t at)
     return c->o.n - at < PIECE ? c->o.n - at : PIECE;
 }
 
-/* Of the mean gradient. Not finite, after saying so: the sum is left out. */
+/* The norm of the mean gradient. Not finite, after logging it: the sum is left out. */
 static double norm_of(struct control *c)
 {
     double squares = 0, norm;
@@ -159,8 +160,8 @@ static descant_status broken(const struct control *c, size_t at)
                     isnan(c->o.w[at]) ? "NaN" : "Inf");
 }
 
-/* share: of the sum, in double, so that the mean is rounded once. The copies are tested
- * as they are made. */
+/* share: the factor of the sum, in double, so that the mean is rounded once. Copies are
+ * tested as they are made. */
 static descant_status step_piece(struct control *c, double share, size_t at, size_t n)
 {
     const struct control_piece piece = {.w = c->o.w + at, .g = c->g, .at = at, .n = n,

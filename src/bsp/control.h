@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* The control module: the global model, and supersteps over the local modules. It knows
- * no clock, no file and no optimizer: who calls decides when, and brings the step. One
+ * no clock, no file and no optimizer: the caller decides when, and brings the step. One
  * thread. */
 #ifndef CONTROL_H
 #define CONTROL_H
 
 #include "bsp/local.h"
 
-/* A step is made in pieces, in their order: n floats w of the model, from `at` on, by
- * their gradient g, which may be changed. */
+/* Makes a piece of a step: n floats w of the model, from `at` on, by their gradient g,
+ * which may be changed. Pieces come in order. */
 struct control_piece {
     float *w, *g;
     size_t at, n;
@@ -23,9 +23,9 @@ struct control_options {
     size_t n;
     float *w;                       /* (n) the global model, the caller's; changes in
                                        supersteps */
-    uint64_t version, steps;        /* of it; steps so far */
+    uint64_t version, steps;        /* of the model; steps so far */
     uint64_t bound;                 /* the segments' */
-    uint64_t min_gradients;         /* what a step takes at least */
+    uint64_t min_gradients;         /* a step takes so many at least */
     double clip;                    /* the longest mean gradient; 0: any */
     control_step *step;
     void *of;
@@ -34,8 +34,8 @@ struct control_options {
 
 struct control;
 
-/* Segments that were taken over get the model w, with a version on which no gradient of
- * the run before counts. */
+/* Stores the model w in segments that were taken over, with a version on which no
+ * gradient of the run before counts. */
 descant_status control_create(struct control **control,
                               const struct control_options *options);
 void control_destroy(struct control *control);
@@ -44,22 +44,22 @@ void control_destroy(struct control *control);
 void control_meet(struct control *control);
 
 struct superstep {
-    bool stepped;                   /* else what was read out waits for more */
+    bool stepped;                   /* false: the sums wait for more gradients */
     struct local_sums sums;         /* since the last step */
-    uint64_t left_out;              /* gradients whose sum is more than a float holds */
+    uint64_t left_out;              /* gradients whose sum overflows a float */
     double norm;                    /* of the mean gradient, before clipping */
 };
 
 /* Reads out all segments, and steps and stores if there is enough. NOT_FINITE, after
- * saying where: the model has NaN or Inf now, and was not stored. Sums that are finite
- * each, and not together, are left out, and named in the log. */
+ * logging where: the model has NaN or Inf now, and was not stored. Sums that overflow
+ * only together are left out, with a line in the log. */
 descant_status control_superstep(struct control *control, struct superstep *superstep);
 
-/* What a superstep begins with: for one that is to come. */
+/* Reads out all segments for a later superstep. */
 void control_read_out(struct control *control);
 
-/* Gradients that a superstep would find: those that wait, and those committed since the
- * last. May be some too few or too many, for modules add meanwhile. */
+/* Gradients that a superstep would find: those read out, and those committed since. The
+ * number may be a little off, for modules add meanwhile. */
 uint64_t control_pending(const struct control *control);
 
 uint64_t control_version(const struct control *control);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A vector that is added was drained, and finite as it was taken; but a module that goes
- * wild can write there. So each block is copied before it is tested and added, and one
- * with NaN or Inf counts as zeros. */
+/* A vector was drained and finite when it was taken, but a broken module can still write
+ * to it. So each block is copied before it is tested and added, and a block with NaN or
+ * Inf counts as zeros. */
 #include "bsp/gradient.h"
 
 #include "base/base.h"
@@ -29,7 +29,8 @@ void gradient_clear(struct gradient *g)
     g->n_from = 0;
 }
 
-/* Block by block, so that the sum is in the cache until its last vector has come. */
+/* Adds block by block, so that the sum stays in the cache until its last vector is
+ * added. */
 void gradient_gather(struct gradient *g)
 {
     const struct kernels *kernels = kernels_best();

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* A page of a mapped file that lies behind its end is SIGBUS when it is touched. The file
- * of a segment must have a name by which modules find it, so that it cannot be a memfd,
- * which alone the kernel seals against that (a memfd cannot be linked, and ends with its
- * keeper). So the signal is caught: the handler maps zeros over the whole segment, notes
- * it, and the instruction is run again. What is mapped so is this process's alone;
- * nothing it writes there is seen by others.
+/* Touching a page of a mapped file behind the file's end raises SIGBUS. Only a memfd can
+ * be sealed against being cut short; but the file of a segment needs a name by which
+ * modules find it, and a memfd cannot be linked, and ends with its keeper. So the signal
+ * is caught: the handler maps zeros over the whole segment, notes that, and the
+ * instruction runs again. Those zeros are this process's alone; others do not see writes
+ * to them.
  *
- * The handler reads the list without a lock: `at` is set last and cleared first, and what
- * is watched is not unmapped before. Signals for other addresses go to the handler that
- * was there. */
+ * The handler reads the list without a lock: `at` is set last and cleared first, and
+ * watched memory is not unmapped before. Signals for other addresses go to the previous
+ * handler. */
 #include "bsp/guard.h"
 
 #include <errno.h>
@@ -26,7 +26,8 @@ static struct guard {
     _Atomic bool tripped;
 } guards[GUARDS];
 
-static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;     /* who adds and drops */
+/* held while an entry is added or dropped */
+static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction before;
 static bool installed;
 
@@ -58,7 +59,8 @@ static void on_bus(int signal, siginfo_t *info, void *context)
     else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
         before.sa_handler(signal);
     else if (before.sa_handler == SIG_DFL || !sent) {
-        sigaction(SIGBUS, &before, NULL);       /* it comes again, and ends the process */
+        sigaction(SIGBUS, &before, NULL);       /* the signal comes again, and ends the
+                                                   process */
         if (sent)
             raise(signal);
     }

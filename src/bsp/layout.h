@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The segment as docs/segment.md describes it, byte by byte: what a local module and the
- * ML modules attached to it share. All places are from the object's beginning, all words
- * the machine's own. The keeper is the process of the local module; the owner of a slot
- * is an ML module's process. Both stand in the segment as process.h names them. */
+/* The segment as docs/segment.md describes it, byte by byte: the memory that a local
+ * module and its ML modules share. Places count from the object's beginning; words have
+ * the machine's byte order. The keeper is the process of the local module; the owner of a
+ * slot is an ML module's process. Both stand in the segment as numbers of process.h. */
 #ifndef LAYOUT_H
 #define LAYOUT_H
 
@@ -30,7 +30,7 @@ struct segment_part {
     uint64_t first, n;
 };
 
-/* Constant, once the object has its name, down to pid_namespace. */
+/* Constant down to pid_namespace, once the object has its name. */
 struct segment_header {
     uint64_t magic;
     uint32_t version, slots, copies, n_parts;
@@ -46,46 +46,46 @@ struct segment_header {
     SEGMENT_LINE _Atomic uint64_t newest;
     /* Versions that a gradient may be behind. The keeper sets; relaxed, a figure. */
     _Atomic uint64_t bound;
-    /* Not 0: the job is over. The keeper sets it once; relaxed, modules see it in time.
-     */
+    /* Not 0: the job is over. The keeper sets it once; relaxed, for modules see it in
+     * time. */
     _Atomic uint64_t ended;
     /* The keeper's process; taken from a dead one by compare-and-swap, acquire and
      * release. */
     _Atomic uint64_t keeper;
 };
 
-/* Bytes of it that are constant. */
+/* The bytes of the header that are constant. */
 enum {
     SEGMENT_CONSTANT = offsetof(struct segment_header, pid_namespace) + sizeof(uint64_t)
 };
 
-/* The parts of a sum. They and the sum are written by the owner while it is the one
- * being written, read by both while it is committed, by the keeper while it is drained;
- * ordered by `flip`. */
+/* The figures of a sum. The owner writes figures and sum while the sum is the one being
+ * written; both read them while it is committed, the keeper while it is drained; ordered
+ * by `flip`. */
 struct segment_tally {
     SEGMENT_LINE uint64_t gradients;
     uint64_t examples;
     uint64_t oldest;            /* version of the model */
-    uint64_t lag, lag_most;     /* versions that gradients were behind as they came: sum,
-                                   most */
+    uint64_t lag, lag_most;     /* versions that gradients were behind when they came:
+                                   sum, most */
 };
 
-/* Of an ML module. The tallies are here, and not where the sums are, so that taking a sum
+/* An ML module's slot. The tallies lie here, and not with the sums, so that taking a sum
  * touches no other page. */
 struct segment_slot {
     /* 0: free. Set from 0, or from a dead owner, by compare-and-swap, set to 0 by the
      * owner; acquire and release. */
     _Alignas(SEGMENT_SLOT_BYTES) _Atomic uint64_t owner;
-    /* 0: none; PIN_WANTED; or what `newest` was: that copy is not written. The owner
+    /* 0: none; PIN_WANTED; or a value of `newest`, whose copy is not written. The owner
      * stores, and owner and keeper set it from PIN_WANTED by compare-and-swap;
      * sequentially consistent. */
     SEGMENT_LINE _Atomic uint64_t pin;
-    /* Which sum is what, below. The owner publishes by compare-and-swap (release: its sum
-     * is written), the keeper takes by one atomic and (acquire; release: the last one is
-     * drained). */
+    /* The roles of the three sums, below. The owner publishes by compare-and-swap
+     * (release: its sum is written), the keeper takes by one atomic AND (acquire;
+     * release: the last sum is drained). */
     SEGMENT_LINE _Atomic uint64_t flip;
-    /* The owners' count of gradients committed and their examples, of those refused as
-     * stale and for NaN or Inf, and of owners; relaxed, figures. */
+    /* Counted by owners: gradients committed and their examples, gradients refused as
+     * stale and for NaN or Inf, and owners; relaxed, figures. */
     SEGMENT_LINE _Atomic uint64_t gradients;
     _Atomic uint64_t examples, stale, bad, owners;
     struct segment_tally tallies[SEGMENT_SUMS];
@@ -95,8 +95,8 @@ struct segment_slot {
 
 #define PIN_WANTED UINT64_MAX
 
-/* Leavings of an earlier run are no further ahead of this one: supersteps not kept, and a
- * bound a restart. */
+/* An earlier run's versions are at most so far ahead of this one's: supersteps not kept,
+ * and a bound for each restart. */
 #define VERSION_LEAP ((uint64_t)1 << 40)
 
 static inline uint64_t newest_make(uint64_t version, unsigned copy)
@@ -116,15 +116,16 @@ static inline unsigned newest_copy(uint64_t word)
 
 /* --- flip: {full 1, drained 2, committed 2 bits}, committed being the lowest ---
  *
- *   full       `committed` can be taken; `drained` is with the keeper; the third is being written
+ *   full       `committed` can be taken; `drained` is with the keeper; the third is being
+ *              written
  *   not full   `committed` was taken and is with the keeper; the third is being written
  *
- * Only the owner makes it full, only the keeper empties it. So what a compare-and-swap
- * expects cannot come back unseen, and it fails at most once in a row. */
+ * Only the owner makes the word full, only the keeper empties it. So the value that a
+ * compare-and-swap expects cannot come back unseen, and the swap fails at most once in a
+ * row. */
 
 #define FLIP_FULL UINT64_C(16)
-#define FLIP_FIRST UINT64_C(4)          /* nothing committed; 0 and 1 stand for taken
-                                           ones */
+#define FLIP_FIRST UINT64_C(4)          /* nothing committed; 0 and 1 count as taken */
 
 static inline unsigned flip_committed(uint64_t flip)
 {
@@ -150,7 +151,7 @@ static inline uint64_t flip_published(uint64_t flip)
 
 /* --- places --- */
 
-/* By a layout that no module can write, where it must not be believed. */
+/* Places, by a layout that no module can write where the segment's own is not trusted. */
 static inline void *segment_place(struct segment_header *h, uint64_t at)
 {
     return (char *)h + at;
@@ -171,7 +172,7 @@ static inline float *segment_copy(struct segment_header *h, unsigned copy)
     return (float *)(void *)((char *)h + h->copies_at + copy * h->copy_bytes);
 }
 
-/* Of examples x mean gradient. */
+/* A sum of examples x mean gradient. */
 static inline float *segment_sum(struct segment_header *h, unsigned slot, unsigned sum)
 {
     return (float *)(void *)((char *)h + h->sums_at +

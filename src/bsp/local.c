@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* A local module of this process. Its segment may be one that was there before: its
- * counts begin where that one's are, and a sum with a gradient on a model older than this
- * run's first is left out as a whole. Such sums are those that nobody had taken when the
- * last keeper died, and what a module puts in between looking at the version and
- * publishing while the segment changes hands. */
+/* A local module of this process. Its segment may be an old one: then counts begin where
+ * the old counts are, and a sum with a gradient on a model older than this run's first is
+ * left out as a whole. Such sums were not taken when the last keeper died, or were
+ * published by a module that had looked at the version before the segment changed
+ * hands. */
 #include "bsp/local.h"
 
 #include "kernels/kernels.h"
@@ -87,14 +87,14 @@ struct local_figures local_figures_of(struct local *const *locals, int n)
 struct own {
     struct local head;
     struct segment *segment;
-    bool taken_over;                        /* and nothing was stored yet */
+    bool taken_over;                        /* taken over, and nothing stored yet */
     uint64_t since;                         /* the run's first version */
-    struct local_figures before;            /* as it was opened */
-    /* that was given for the next model, or NULL */
+    struct local_figures before;            /* figures when it was opened */
+    /* room that was given for the next model, or NULL */
     float *next;
     uint64_t read;                          /* gradients committed at the last read-out */
     uint64_t not_finite[SEGMENT_SLOTS];     /* gradients whose sums had NaN or Inf */
-    uint64_t bad[SEGMENT_SLOTS];            /* that local_bad has told */
+    uint64_t bad[SEGMENT_SLOTS];            /* gradients that local_bad has told */
 };
 
 static const struct local_kind own_kind;

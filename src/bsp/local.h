@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A local module keeps segments for control. Control asks two things of it, a sum
- * to read out and a model to store. It is in this process, with one segment (local_open),
- * or in another one, behind a fabric that carries the two (remote.h). One thread at a
- * time. */
+/* A local module keeps segments for control, which reads sums out of it and stores models
+ * in it. A local module is in this process, with one segment (local_open), or in another
+ * one, behind a fabric (remote.h). One thread at a time. */
 #ifndef LOCAL_H
 #define LOCAL_H
 
@@ -11,15 +10,17 @@
 
 struct local_sums {
     uint64_t gradients, examples;
-    uint64_t lag, lag_most;         /* versions behind as they came: sum, most */
+    uint64_t lag, lag_most;         /* versions behind when they came: sum, most */
     /* Gradients left out: on models of a run that was undone; in sums with NaN or Inf. */
     uint64_t undone, not_finite;
 };
 
 struct local_figures {
-    /* by all modules since it was opened; bad: refused, or left out, for NaN or Inf */
+    /* of all modules since the local module was opened; bad: refused, or left out, for
+     * NaN or Inf */
     uint64_t gradients, examples, stale, bad;
-    uint64_t owners;                            /* that have attached since then */
+    uint64_t owners;                            /* modules that have attached since
+                                                   then */
     int attached;
 };
 
@@ -39,14 +40,13 @@ struct local_kind {
     uint64_t (*pending)(const struct local *local);
 };
 
-/* The head of either. */
+/* The head of both kinds. */
 struct local {
     const struct local_kind *kind;
 };
 
-/* As segment_open. A segment that a dead keeper has left is taken over with the modules
- * that are attached; gradients that they gave to that keeper are undone, and not read
- * out. */
+/* As segment_open. A segment that a dead keeper has left is taken over with its attached
+ * modules; gradients that they gave to that keeper are undone, and not read out. */
 descant_status local_open(struct local **local, const struct segment_options *options);
 
 /* The segments of a run's local modules in this process: NAME-first and so on. */
@@ -63,19 +63,20 @@ void local_close(struct local *local);          /* ends its segments. NULL is al
 /* tells the modules; sums can still be read */
 void local_end(struct local *local);
 
-/* Its segments have models of another run, which the next store must be above. */
+/* Whether its segments have models of another run, above which the next version must
+ * be. */
 bool local_taken_over(const struct local *local);
 uint64_t local_version(const struct local *local);      /* of the newest model */
 
-/* Adds to g what the slots hold, which stays there until the next read-out, and to sums
- * what it is made of. A slot's sum with NaN or Inf is left out. */
+/* Adds the slots' sums to g, which stay in place until the next read-out, and their
+ * figures to `sums`. A slot's sum with NaN or Inf is left out. */
 void local_read_out(struct local *local, struct gradient *g, struct local_sums *sums);
 
-/* Where the next model (n) can be made, until the next store: given to it, it is not
- * copied. NULL: nowhere. */
+/* Room (n) for the next model, until the next store, which does not copy a model made
+ * there. NULL: none. */
 float *local_next(struct local *local);
 
-/* Makes it the newest model, which stays as it is until the next store. Gradients on
+/* Makes w, which must stay as it is until the next store, the newest model. Gradients on
  * versions below `since` are undone. */
 void local_store(struct local *local, const float *model, uint64_t version,
                  uint64_t since);
@@ -84,8 +85,7 @@ void local_figures(const struct local *local, struct local_figures *figures);
 void local_figures_add(struct local_figures *sum, const struct local_figures *figures);
 struct local_figures local_figures_of(struct local *const *locals, int n);  /* the sums */
 
-/* Gradients that a read-out would find; some too few or too many, for modules add
- * meanwhile. */
+/* The gradients that a read-out would find, about, for modules add meanwhile. */
 uint64_t local_pending(const struct local *local);
 
 /* --- of one of this process: another process tends its own modules --- */
@@ -95,7 +95,7 @@ uint64_t local_pending(const struct local *local);
 uint64_t local_bad(struct local *local, int *pid);
 
 int local_sweep(struct local *local);           /* as segment_sweep */
-/* as segment_detached: its module is wild */
+/* as segment_detached: a module has broken the protocol */
 bool local_detached(const struct local *local);
 
 #endif

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* An ML module's side of a segment, as descant_ml.h promises it.
  *
- * Adding a gradient writes the sum that the keeper neither has nor can take: what is
- * committed plus the gradient, and publishes it by one compare-and-swap. If the keeper
- * took the committed sum meanwhile, that fails, and the gradient alone is written and
- * published: now the slot is empty, the keeper does not touch its word, and the swap
- * succeeds. So a gradient is read twice at most, nobody waits, and:
+ * Adding a gradient writes the committed sum plus the gradient into the sum that the
+ * keeper neither has nor can take, and publishes that by one compare-and-swap. If the
+ * keeper took the committed sum meanwhile, the swap fails, and the gradient alone is
+ * written and published: now the slot is empty, the keeper does not touch its word, and
+ * the swap succeeds. So a gradient is read twice at most, no side waits, and:
  *   1. a gradient is in the sums from its swap on, and in none before it: a module that
  *      dies while it adds leaves an unpublished sum, which the next owner of the slot
  *      overwrites;
- *   2. what a module has published is taken by exactly one atomic and of the keeper;
- *   3. a refused gradient was written to an unpublished sum, and nothing is to be undone.
+ *   2. a published sum is taken by exactly one atomic AND of the keeper;
+ *   3. a refused gradient was written to an unpublished sum, so nothing has to be undone.
  *
- * Pinning a model is described in segment.c. Staleness is looked at as a gradient comes:
- * a model that is stored in the instants between that look and the swap counts as stored
+ * Pinning a model is described in segment.c. Staleness is tested as a gradient comes: a
+ * model that is stored in the instants between that look and the swap counts as stored
  * after it.
  *
- * The struct lies on pages of its own that the kernel wipes in forked children: no memory
- * there means that this is one. */
+ * The struct lies on pages of its own that the kernel wipes in forked children: a wiped
+ * struct means a forked child. */
 #include "bsp/ml.h"
 
 #include "bsp/object.h"
@@ -118,7 +118,7 @@ descant_status ml_attach_at(struct descant_ml **ml, struct segment_header *memor
     return DESCANT_OK;
 }
 
-/* One that has ended is as good as none: its keeper is about to take its name away. */
+/* A segment that has ended counts as none, for its keeper is about to remove its name. */
 static descant_status open_living(struct object *object, const char *name)
 {
     descant_status status = object_open(object, name, NULL);
@@ -220,7 +220,7 @@ descant_status descant_ml_pin(struct descant_ml *ml, struct descant_ml_model *mo
     at_step(ML_PINNING);
     if (!atomic_compare_exchange_strong_explicit(
             &ml->slot->pin, &pin, newest, memory_order_seq_cst, memory_order_seq_cst))
-        newest = pin;       /* the keeper's gift */
+        newest = pin;       /* the keeper has set the pin */
     ml->version = newest_version(newest);
     ml->has_version = true;
     *model = (struct descant_ml_model){segment_copy(ml->h, newest_copy(newest)),
@@ -244,7 +244,7 @@ static void count(_Atomic uint64_t *figure, uint64_t *own, uint64_t n)
     *own += n;
 }
 
-/* Names the first value at fault. */
+/* Logs the first value at fault. */
 static descant_status not_finite(struct descant_ml *ml, const float *gradient)
 {
     const struct segment_part *part = segment_parts(ml->h);
@@ -274,7 +274,7 @@ static descant_status check_gradient(struct descant_ml *ml, uint64_t examples,
         return log_fail(NULL, DESCANT_INVALID, "a gradient over no examples");
     uint64_t newest = atomic_load_explicit(&ml->h->newest, memory_order_relaxed);
     uint64_t bound = atomic_load_explicit(&ml->h->bound, memory_order_relaxed);
-    /* wraps for one of a run that was undone */
+    /* wraps for a version of a run that was undone */
     *lag = newest_version(newest) - ml->version;
     if (*lag <= bound)
         return DESCANT_OK;

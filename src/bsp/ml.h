@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ML modules that are threads of the keeper's own process, and what tests need. */
+/* ML modules that are threads of the keeper's own process, and a hook for tests. */
 #ifndef ML_H
 #define ML_H
 
@@ -9,8 +9,8 @@
 /* As descant_ml_attach, in memory that stays mapped until detach. */
 descant_status ml_attach_at(struct descant_ml **ml, struct segment_header *memory);
 
-/* Called before the compare-and-swap of a pin and of a sum: what a keeper may do there, a
- * test does. Set by tests alone. */
+/* Called before the compare-and-swap of a pin and of a sum, where a test acts as a keeper
+ * would. Set by tests alone. */
 enum ml_step { ML_PINNING, ML_PUBLISHING };
 extern void (*ml_hook)(enum ml_step step);
 

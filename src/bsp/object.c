@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* A segment is the POSIX shared memory object "/descant.NAME", which Linux keeps as a
- * file in /dev/shm. It is made as a file without a name, filled, and linked as one that
- * is whole: nobody sees half a segment, and a process that is killed meanwhile leaves
- * nothing behind. All pages are taken at once, for a /dev/shm that is full later would be
- * a SIGBUS.
+ * file in /dev/shm. It is made as a file without a name, filled, and then linked: no
+ * process sees half a segment, and a process that is killed meanwhile leaves nothing
+ * behind. All pages are taken at once, for a /dev/shm that is full later would be a
+ * SIGBUS.
  *
- * Only a segment's keeper takes away its name. So if the name is still this object's,
- * nobody else can give it to another one before it is taken away: object_hide has no
- * race. */
+ * Only a segment's keeper removes its name. So if the name is still this object's, no
+ * other process can give the name to another object before the keeper removes it:
+ * object_hide has no race. */
 #include "bsp/object.h"
 
 #include "bsp/guard.h"
@@ -151,8 +151,8 @@ static descant_status check_header(int fd, const char *name,
             name);
     if (h.pid_namespace != process_namespace())
         return log_fail(log, DESCANT_MISMATCH,
-                        "segment '%s' is of another PID namespace (container): who lives "
-                        "there cannot be told here",
+                        "segment '%s' is of another PID namespace (container), where the "
+                        "lives of processes cannot be seen: use one container for all",
                         name);
     *layout = h;
     return DESCANT_OK;

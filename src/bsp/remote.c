@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* Control's side of a branch (parcel.h). A sum stays in the fabric's memory until a
- * superstep reads it out, and no other comes from there before; a model that cannot be
- * sent, since the one before is still on its way, is not sent at all if a newer one comes
- * first. So a slow branch has one parcel under way in each direction, and costs the
- * others nothing.
+ * superstep reads it out, and no other sum comes from the branch before; a model that
+ * waits for the one before it is not sent at all if a newer one comes first. So a slow
+ * branch has one parcel under way in each direction, and costs the others nothing.
  *
- *   1. A sum counts if its branch had this run's model in its segments when it was read
- *      out, whoever has the rank by now; else its gradients are undone.
- *   2. The bound on staleness holds for a sum as it comes here, too: one that was read
+ *   1. A sum counts if its branch had this run's model in its segments when the sum was
+ *      read out, also if another process has the rank by now; else its gradients are
+ *      undone.
+ *   2. The bound on staleness holds for a sum as it comes here, too: a sum that was read
  *      out so many versions ago that its gradients could be older is refused, and
  *      counted.
- *   3. A branch whose segments have models of something else gets none before control has
- *      a version above theirs (taken_over, version; the next store). */
+ *   3. A branch whose segments have models of another run gets none before control has a
+ *      version above theirs (taken_over, version; the next store). */
 #include "bsp/remote.h"
 
 #include "bsp/layout.h"
@@ -23,26 +23,27 @@
 struct remote {
     struct local head;
     struct remote_options o;
-    uint64_t known;                 /* who has the rank */
-    bool came, ever, ready, left;   /* of it: HELLO, READY, LAST; ever: of any */
-    bool welcome, shape, model, end;/* what is to be sent */
-    bool over;                      /* the run is */
-    bool foreign;                   /* its segments are of another run, up to: */
+    uint64_t known;                 /* the process that has the rank */
+    bool came, ever, ready, left;   /* of that process: HELLO, READY, LAST; ever: of
+                                       any */
+    bool welcome, shape, model, end;/* words to be sent */
+    bool over;                      /* the run is over */
+    bool foreign;                   /* its segments are of another run, up to */
     uint64_t foreign_version;
     uint64_t version, since;        /* of o.model */
-    uint64_t join;                  /* its first version after a foreign one */
+    uint64_t join;                  /* its first version after a foreign run */
     uint64_t asked, told, answered, passed;     /* orders */
     struct up last;                 /* the newest head */
-    struct local_figures before;    /* of those who had the rank before */
-    bool held;                      /* a sum waits for its read-out: */
+    struct local_figures before;    /* of processes that had the rank before */
+    bool held;                      /* a sum waits for its read-out */
     struct parcel parcel;
     struct up sum;
-    int modules;                    /* of the newest head that told them */
-    uint64_t undone;                /* for the next read-out */
-    /* Gradients, also those left out, and those that a control before this one had; and
-     * of them, from who has the rank now */
+    int modules;                    /* by the newest head that told them */
+    uint64_t undone;                /* to be told at the next read-out */
+    /* Gradients received, with those left out and those of an earlier control; and the
+     * part of the rank's present process */
     uint64_t received, from_known;
-    uint64_t stale, bad;            /* of them, refused here */
+    uint64_t stale, bad;            /* refused here */
     bool died;
 };
 
@@ -61,7 +62,7 @@ static const struct fabric_post *post_of(const struct remote *r)
     return r->o.f->type->post;
 }
 
-/* --- what comes --- */
+/* --- parcels that come --- */
 
 static void hear_state(struct remote *r, const struct up *up)
 {
@@ -72,7 +73,7 @@ static void hear_state(struct remote *r, const struct up *up)
     if (up->what & UP_HELLO) {
         const uint64_t all = up->figures.gradients;
         uint64_t handed_on = all > up->pending ? all - up->pending : 0;
-        r->received += handed_on - r->from_known;   /* which were among them */
+        r->received += handed_on - r->from_known;   /* they were among these */
         r->from_known = handed_on;
         r->came = r->ever = r->welcome = true;
         r->ready = r->left = r->shape = r->model = false;
@@ -97,7 +98,7 @@ static void hear_state(struct remote *r, const struct up *up)
     r->left |= false_version || up->what & UP_LAST;
 }
 
-/* --- who comes and goes --- */
+/* --- coming and going --- */
 
 static uint64_t lost(const struct remote *r)
 {
@@ -125,7 +126,7 @@ static void look_who(struct remote *r, uint64_t who)
     r->known = who;
 }
 
-/* A head of who had the rank before tells nothing but its sum. */
+/* Of a head of the rank's former process only the sum counts. */
 static bool hear(struct remote *r, uint64_t who)
 {
     struct parcel parcel;
@@ -153,7 +154,7 @@ static bool hear(struct remote *r, uint64_t who)
     return true;
 }
 
-/* --- what goes --- */
+/* --- parcels that leave --- */
 
 static size_t part_floats(const struct remote *r)
 {
@@ -215,7 +216,7 @@ bool remote_turn(struct local *local)
     struct remote *r = remote_of(local);
     uint64_t who = post_of(r)->who(r->o.f, r->o.rank);
 
-    /* what one that has died said last is here, since `who` is of before */
+    /* the last parcel of a process that has died is here, since `who` is older */
     bool heard = hear(r, who);
     look_who(r, who);
     send(r);
@@ -272,7 +273,7 @@ static void remote_end(struct local *local)
     struct remote *r = remote_of(local);
 
     r->end = r->over = true;
-    r->model = false;       /* it may be what made the run end */
+    r->model = false;       /* the model may be bad, and the reason of the end */
     send(r);
 }
 
@@ -361,7 +362,8 @@ static const struct local_kind remote_kind = {
     .pending = remote_pending,
 };
 
-/* A box for the model is mapped at once: control takes its memory while it begins. */
+/* The box for the model is mapped at once, for control takes all its memory while it
+ * begins. */
 descant_status remote_open(struct local **local, const struct remote_options *options)
 {
     struct remote *made = memory_take(sizeof *made);

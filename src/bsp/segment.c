@@ -2,31 +2,30 @@
 /* The keeper's side of a segment.
  *
  * Storing a model. There are two copies more than slots: one is the newest, one is to be
- * written, and each slot pins at most one. A module pins in three steps: it says that it
- * wants to, reads which copy is the newest, and sets its pin to that from "wanted" by
- * compare-and-swap. Between the second and the third the copy may have become old. So
- * before the keeper looks which copies are pinned, it sets every pin that is wanted to
- * the newest itself. A module's swap then fails, and it has what the keeper gave it.
- * Whoever says later that he wants to, reads the newest later, too. Thus:
+ * written, and each slot pins at most one. A module pins in three steps: it sets its pin
+ * to "wanted", reads which copy is the newest, and sets its pin from "wanted" to that
+ * copy by compare-and-swap. Between the second and the third step the copy may have
+ * become old. So before the keeper looks which copies are pinned, it sets every pin that
+ * is wanted to the newest itself. The module's swap then fails, and it has the copy that
+ * the keeper set. A module that sets "wanted" later reads the newest later, too. Thus:
  *   1. a copy that is pinned, or is going to be, is not written;
  *   2. a pin takes three steps whatever the keeper does, and gives a model as new as the
  *      newest when it began;
  *   3. a store takes as many steps as there are slots, and finds a copy, however many
- *      modules have died with a pin. (Chen and Burns, 1997, for readers that keep what
- *      they read.)
- * The help comes before a store and not after it, so that a new keeper gives it for one
- * that died.
+ *      modules have died with a pin. (Chen and Burns, 1997, for readers that keep a copy
+ *      for long.)
+ * The keeper sets wanted pins before a store and not after it, so that a new keeper does
+ * it for one that died.
  *
- * Taking a sum is one atomic and (layout.h). The sum is then the keeper's until it takes
- * the next one of that slot: giving it back costs nothing. What is left out: a sum that a
- * keeper had taken as it died is not taken again, for nobody knows what had become of it.
+ * Taking a sum is one atomic AND (layout.h). The sum is then the keeper's until it takes
+ * the slot's next one, so giving it back costs nothing. Left out on purpose: a sum that a
+ * keeper had taken as it died is not taken again, for it may be in a step already.
  *
- * Modules can write every byte here. So the keeper goes by a layout of its own, knows
- * itself what it has stored and which sums it has, and tests every word of a module's
- * before it uses it: the places it reads and writes are always inside, and what it hands
- * on could have been given in good order. A word that could not have been makes it detach
- * the segment. The floats are for the keeper's callers to test, since they may change at
- * any time.
+ * Modules can write every byte here. So the keeper uses a layout of its own, keeps its
+ * own record of the models and sums that it has, and tests every word of a module before
+ * using it: the places that it reads and writes are always inside the segment, and every
+ * value could have been written in good order. A word that could not makes the keeper
+ * detach the segment. The keeper's callers test the floats, which may change at any time.
  *
  * A keeper that dies leaves a segment that modules go on with. The next keeper takes its
  * place by a compare-and-swap of `keeper`; tests/models has both protocols for spin. */
@@ -48,14 +47,14 @@ enum { TRIES = 3 };
 struct segment {
     struct object object;               /* none in the caller's memory */
     struct segment_header *h;           /* object's or the caller's; NULL while opening */
-    struct segment_header layout;       /* what is constant of it */
+    struct segment_header layout;       /* the header's constant part */
     char name[OBJECT_NAME + 1];
     const struct log *log;
     uint64_t self;                      /* this process */
     bool taken_over, ended, detached;
     unsigned next;                      /* the copy that segment_next gave */
-    uint64_t newest, bound;             /* what the header must have */
-    unsigned kept[SEGMENT_SLOTS];       /* which sum of a slot is the keeper's */
+    uint64_t newest, bound;             /* values that the header must have */
+    unsigned kept[SEGMENT_SLOTS];       /* the sum of each slot that is the keeper's */
     struct segment_figures seen[SEGMENT_SLOTS];
 };
 
@@ -80,8 +79,8 @@ static void detach(struct segment *segment, const char *why)
     if (segment->object.header)
         object_hide(&segment->object, segment->name);
     log_say(segment->log, DESCANT_WARNING,
-            "segment '%s' is detached: a module has %s; what it gave since the last "
-            "read-out is left out",
+            "segment '%s' is detached: a module has %s; its gradients since the last "
+            "read-out are left out",
             segment->name, why);
 }
 
@@ -90,7 +89,7 @@ static bool newest_sound(uint64_t newest, const struct segment_header *layout)
     return newest_copy(newest) < layout->copies && newest_version(newest) < VERSION_MOST;
 }
 
-/* Nothing is pinned, or what was stored once. */
+/* Whether a pin is empty, or of a model that was stored. */
 static bool pin_sound(uint64_t pin, const struct segment *segment)
 {
     return pin == 0 || pin == PIN_WANTED ||
@@ -105,7 +104,7 @@ static bool flip_sound(uint64_t flip)
            flip_committed(flip) != flip_drained(flip);
 }
 
-/* The sum that is the keeper's, as the word has it. */
+/* The keeper's sum, by the word. */
 static unsigned flip_kept(uint64_t flip)
 {
     return flip & FLIP_FULL ? flip_drained(flip) : flip_committed(flip);
@@ -132,7 +131,8 @@ static bool figures_sound(const struct segment_figures *was,
            grown(was->owners, is->owners);
 }
 
-/* Before every use of it; true: it is not to be used. */
+/* To be called before every use of a segment; true: it is detached, and not to be
+ * used. */
 static bool detached(struct segment *segment)
 {
     const struct segment_header *h = segment->h;
@@ -147,13 +147,13 @@ static bool detached(struct segment *segment)
              atomic_load_explicit(&h->keeper, memory_order_relaxed) != segment->self ||
              (atomic_load_explicit(&h->ended, memory_order_relaxed) != 0) !=
                  segment->ended)
-        detach(segment, "changed a word that is its keeper's");
+        detach(segment, "changed a word of the keeper's");
     return segment->detached;
 }
 
 /* --- opening --- */
 
-/* Adds up *n, which is 0. */
+/* Adds the parts' floats up in *n, which is 0. */
 static descant_status check_options(const struct segment_options *o, uint64_t *n)
 {
     descant_status status = object_check_name(o->name, o->log);
@@ -208,7 +208,7 @@ static void fill(struct segment_header *h, const struct segment_options *o,
     atomic_init(&h->keeper, keeper);
 }
 
-/* What a keeper before this one has left: it must be as modules leave it. */
+/* Tests a segment of an earlier keeper: its words must be such as modules write. */
 static bool sound(struct segment *segment, struct segment_header *h,
                   const struct segment_options *o)
 {
@@ -224,7 +224,7 @@ static bool sound(struct segment *segment, struct segment_header *h,
     return good;
 }
 
-/* DUPLICATE: somebody was quicker. */
+/* DUPLICATE: another process was quicker. */
 static descant_status make_new(struct segment *segment, const struct segment_options *o,
                                uint64_t n)
 {
@@ -258,7 +258,7 @@ static descant_status become_keeper(struct segment *segment, struct segment_head
                     process_pid(now));
 }
 
-/* One try. *again: what was there is gone, or another one came meanwhile. */
+/* Tries once. *again: the old segment is gone, or another one came meanwhile. */
 static descant_status try_open(struct segment *segment, const struct segment_options *o,
                                uint64_t n, bool *again)
 {
@@ -323,7 +323,7 @@ static descant_status fill_or_keep(struct segment *segment,
         return status;
     if (!sound(segment, h, o))
         return log_fail(o->log, DESCANT_CORRUPT,
-                        "segment '%s': a module has written to it what no keeper leaves",
+                        "segment '%s': a module has written invalid values to it",
                         o->name);
     atomic_store_explicit(&h->bound, o->bound, memory_order_relaxed);
     segment->taken_over = true;
@@ -437,7 +437,7 @@ const float *segment_model(const struct segment *segment, uint64_t *version)
     return copy_of(segment, newest_copy(segment->newest));
 }
 
-/* What a slot has pinned, or is going to; 0: nothing. */
+/* The model that a slot has pinned, or is going to pin; 0: none. */
 static uint64_t pinned(struct segment_slot *slot, uint64_t newest)
 {
     uint64_t pin = PIN_WANTED;
@@ -484,7 +484,7 @@ bool segment_take(struct segment *segment, int slot, struct segment_taken *taken
         return false;
     uint64_t flip = atomic_fetch_and_explicit(&s->flip, ~FLIP_FULL, memory_order_acq_rel);
     if (!flip_sound(flip) || flip_kept(flip) != segment->kept[slot]) {
-        detach(segment, "changed which sum is whose");
+        detach(segment, "changed the owners of its sums");
         return false;
     }
     if (!(flip & FLIP_FULL))
@@ -492,7 +492,7 @@ bool segment_take(struct segment *segment, int slot, struct segment_taken *taken
     const unsigned sum = flip_committed(flip);
     const struct segment_tally tally = s->tallies[sum];
     if (!tally_sound(&tally, newest_version(segment->newest))) {
-        detach(segment, "given a sum whose figures cannot be");
+        detach(segment, "given a sum with impossible figures");
         return false;
     }
     segment->kept[slot] = sum;

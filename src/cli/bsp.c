@@ -100,7 +100,7 @@ static void run_help(FILE *out)
     settings_help(out, bsp_settings, bsp_n_settings, &o);
 }
 
-/* --- what can be seen to be wrong --- */
+/* --- checks --- */
 
 static bool period_good(const struct cli *cli, struct bsp_options *o)
 {
@@ -136,9 +136,9 @@ static int check(const struct cli *cli, struct bsp_options *o)
     if (!name_good(cli, o->name) || !period_good(cli, o))
         return CLI_BAD_USE;
     if (o->params && o->model)
-        return cli_bad_use(cli, "--params and --model: one of them says what to train");
+        return cli_bad_use(cli, "give --params or --model, not both");
     if (!o->params && !o->model && !o->resume)
-        return cli_bad_use(cli, "--params or --model says what to train");
+        return cli_bad_use(cli, "give --params or --model for the model to train");
     if (o->resume && !o->checkpoint)
         return cli_bad_use(cli, "--resume needs --checkpoint");
     if (o->eval && !o->model)
@@ -169,7 +169,7 @@ static int lead(const struct cli *cli, struct bsp_options *o, struct bsp_link *l
     return status;
 }
 
-/* As rank 0 it has the run; as another one, local modules. */
+/* Rank 0 has the run; another rank has local modules. */
 static int take_part(const struct cli *cli, enum bsp_role role, struct bsp_options *o)
 {
     struct progress progress;
@@ -197,8 +197,7 @@ static bool among(const char *const *names, const char *name)
     return *names != NULL;
 }
 
-/* Of options that are parsed: one of control's that is given to local, and the other way
- * round. */
+/* Refuses an option of control that is given to local, and the other way round. */
 static int check_role(const struct cli *cli, enum bsp_role role)
 {
     static const char *const locals[] = {"modules", "number", "slots", "restarts", NULL};
@@ -216,7 +215,7 @@ static int check_role(const struct cli *cli, enum bsp_role role)
     return CLI_DONE;
 }
 
-/* The options end at "--"; what is behind it, and not nothing, is the command. */
+/* The options end at "--"; the words behind it, at least one, are the command. */
 static int parse(const struct cli *cli, enum bsp_role role, struct bsp_options *o)
 {
     struct cli own = *cli;

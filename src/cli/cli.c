@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds the command that was meant in a table, so that --help shows exactly what is
- * understood. Benchmarks are a program of their own, descant-bench (bench/program). */
+/* Finds a command in a table, so that --help shows exactly the commands that there are.
+ * Benchmarks are a program of their own, descant-bench (bench/program). */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -101,7 +101,7 @@ static int run(const struct cli *cli, const char *word)
     return unknown(cli, word);
 }
 
-/* What follows "help": "bench step" is "bench step --help". */
+/* The words after "help": "help bench step" is "bench step --help". */
 static int help_on(struct cli *cli)
 {
     static char option[] = "--help";

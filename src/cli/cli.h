@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The program "descant": a table of commands, and a table of options for each.
  * descant-bench (bench/program) has program.c and settings.c, too. Exit status 0: done;
- * 1: it failed; 2: it was called wrongly. */
+ * 1: failed; 2: called wrongly. */
 #ifndef CLI_H
 #define CLI_H
 
@@ -9,7 +9,7 @@
 
 struct cli {
     const char *command;        /* "bench step", for messages */
-    int argc;                   /* what follows the command */
+    int argc;                   /* words after the command */
     char **argv;
     FILE *out, *err;
     struct log log;             /* onto err: warnings and failures */
@@ -25,12 +25,12 @@ int cli_program(cli_command *program, int argc, char **argv, FILE *out, FILE *er
 /* The program descant; argv as main has it. */
 int cli_main(int argc, char **argv, FILE *out, FILE *err);
 
-/* Says what is wrong and where help is; returns CLI_BAD_USE. */
+/* Prints the message and where help is; returns CLI_BAD_USE. */
 int cli_bad_use(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same of a word that is none of the names, which end with NULL: what is one of them.
- */
+/* The same of a word that is not among the names, which end with NULL: `what` says what
+ * they name. */
 int cli_unknown(const struct cli *cli, const char *what, const char *word,
                 const char *const *names);
 
@@ -47,7 +47,7 @@ bool settings_take(const struct cli *cli, const char *usage, const struct option
                    size_t n, void *into, int *status);
 /* With the defaults, which may be NULL, and the ranges. */
 void settings_help(FILE *out, const struct option *table, size_t n, const void *defaults);
-/* what follows --config, or NULL */
+/* the value of --config, or NULL */
 const char *settings_config(const struct cli *cli);
 bool settings_wants_help(const struct cli *cli);
 
@@ -71,7 +71,7 @@ int cli_plans(const struct cli *cli);
 #ifdef DESCANT_TRAIN
 int cli_train(const struct cli *cli);
 struct train_options;
-/* tells it what its plan, a good one, means */
+/* sets the fields that follow from its plan, which is good */
 void train_know_plan(struct train_options *o);
 struct named_file;
 /* CLI_DONE, or CLI_BAD_USE after saying which of the files is not good (files.h). */

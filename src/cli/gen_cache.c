@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* descant gen cache: files that training reads, parsed once and kept as the blocks they
- * become (data/cache.c), so that further epochs and runs need not parse them. What
- * decides how ids are made, --plain-ids and --fields, is decided here. */
+ * become (data/cache.c), so that further epochs and runs need not parse them. The options
+ * for ids, --plain-ids and --fields, are fixed here. */
 #include "base/option_rows.h"
 #include "cli/cli.h"
 #include "data/paths.h"

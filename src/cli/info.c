@@ -63,7 +63,7 @@ int cli_info(const struct cli *cli)
     }
     for (int i = 0; i < cli->argc; i++)
         if (cli->argv[i][0] == '-')
-            return cli_bad_use(cli, "'%s': it takes names of files, and no options",
+            return cli_bad_use(cli, "'%s': info takes names of files, and no options",
                                cli->argv[i]);
     if (cli->argc > 0)
         return tell(cli);

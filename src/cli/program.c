@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The programs descant and descant-bench share this, and settings.c: where they print,
- * how they refuse words, links and plans. Nothing here exits: main does, with the status
- * returned. */
+ * how they refuse words, links and plans. No function here exits: main does, with the
+ * status returned. */
 #include "cli/cli.h"
 #include "sync/plan.h"
 #ifdef DESCANT_TRAIN
@@ -140,9 +140,9 @@ static bool stack_good(FILE *err)
     return false;
 }
 
-/* All that is printed goes through two shown streams. Output that has not come where it
- * should is a failure; a file that may not grow any more is an error to be told, and no
- * signal to die by. */
+/* All output goes through two shown streams. Output that could not be written is a
+ * failure; a file at the limit of its size is an error with a message, and not a signal
+ * that ends the program. */
 int cli_program(cli_command *program, int argc, char **argv, FILE *out, FILE *err)
 {
     struct cli cli = {.command = "", .argc = argc - 1, .argv = argv + 1,

@@ -95,7 +95,8 @@ bool settings_take(const struct cli *cli, const char *usage, const struct option
     return !help && *status == CLI_DONE;
 }
 
-/* What is allowed. Limits of a million and more are against slips, and left out. */
+/* Shows the allowed values. Limits of a million and more are against slips, and left
+ * out. */
 static void range_text(const struct option *s, char *text, size_t room)
 {
     *text = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* descant train: reads the command line and a config file by the one table of settings
- * (the command line counts more), looks at what can be seen to be wrong before anything
- * starts, and hands over. */
+ * (the command line counts more), checks all that can be checked before anything starts,
+ * and hands over. */
 #include "cli/cli.h"
 #include "data/data.h"
 #include "files/files.h"
@@ -124,7 +124,8 @@ static bool trainers_good(const struct cli *cli, struct train_options *o)
     return true;
 }
 
-/* Whether what was given means something, for the format, too, that the data has. */
+/* Whether the settings that were given have a meaning, also for the format that the data
+ * has. */
 static bool settings_mean(const struct train_options *o, const bool *given, char *message,
                           size_t room)
 {
@@ -149,7 +150,7 @@ static int check(const struct cli *cli, struct train_options *o, char *target)
                                        {"config", &config, FILE_READ}};
 
     if (!o->data)
-        return cli_bad_use(cli, "--data says what to train on");
+        return cli_bad_use(cli, "give --data, the files to train on");
     if (!sizes_good(cli, "bottom", o->bottom) || !sizes_good(cli, "top", o->top))
         return CLI_BAD_USE;
     if (!files_there(cli, "data", o->data) ||

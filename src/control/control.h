@@ -33,32 +33,33 @@ struct bsp_options {
     const char *checkpoint, *log;
     double checkpoint_every;
     bool resume, quiet;
-    /* what is behind "--", what period means, where it is: not in the table */
-    struct told told;               /* the table, and this */
+    /* fields that the table of options does not fill: the command after "--", the period
+     * in seconds, and the place among the ranks */
+    struct told told;               /* the table, and this struct */
     char **command;
     double period_s;
-    const char *address;            /* NULL: the launcher's, or none */
-    int first_module, all_modules;  /* this process has `modules` from the first on, of
-                                       all */
+    const char *address;            /* NULL: the launcher gives it, or there is none */
+    int first_module, all_modules;  /* this process has `modules` of all_modules, from
+                                       first_module on */
 };
 
-/* The exit status of the process (run.h). link: NULL, or to the others, as rank 0; closed
- * by it. */
+/* Both return the exit status of the process (run.h) and close the link. bsp_run: rank
+ * 0's link to the local modules elsewhere, or NULL. */
 struct bsp_link;
 int bsp_run(const struct bsp_options *o, struct bsp_link *link, FILE *out, FILE *err);
 int bsp_local(const struct bsp_options *o, struct bsp_link *link, FILE *err);
 
-/* Tells of the run's segments, and of what happens in them within so many seconds. False:
- * there is no such run, or it is dead. */
+/* Prints the state of the run's segments, and what changes in them within over_s seconds.
+ * False: there is no such run, or the run is dead. */
 bool bsp_status(const char *run, double over_s, bool as_json, FILE *out, FILE *err);
 
 enum { BSP_NAME = 80, BSP_SEGMENT = BSP_NAME + 8 };     /* of a run, and its segments */
 
-/* Those of the run NAME that this machine has, by number; how many. */
+/* The numbers of the segments that run NAME has on this machine; returns how many. */
 int bsp_find_segments(const char *name, int numbers[BSP_MODULES]);
 
-/* Where a dead process is the end of the job: takes this one's segments away if it is
- * killed. Before it has threads. */
+/* Starts a process that removes this one's segments if this one is killed, for jobs that
+ * end with a dead process. Call it before this process has threads. */
 descant_status bsp_sweeper_start(const char *name, const struct log *log);
 
 /* --- model.c: the model, its optimizer's state and its checkpoints --- */
@@ -70,19 +71,18 @@ struct bsp_model {
     struct tensor *tensors;         /* which are these */
     uint32_t n_parts;
     size_t n, n_state;
-    float *w;                       /* (n), and behind it the optimizer's state
-                                       (n_state) */
-    float *copy;                    /* of both, that the saver's; NULL: no checkpoint is
-                                       kept */
-    /* of this run and those it goes on from */
+    float *w;                       /* (n), followed by the optimizer's state (n_state) */
+    float *copy;                    /* a copy of w and state for the saver; NULL: no
+                                       checkpoints */
+    /* of this run and the runs that it goes on from */
     uint64_t version, steps, gradients, examples;
     double seconds;
     bool resumed;
     struct bsp_saver *saver;        /* the thread that writes checkpoints, or NULL */
-    struct bsp_eval *eval;          /* the one that looks at a held-out set, or NULL */
+    struct bsp_eval *eval;          /* the evaluation on a held-out set, or NULL */
 };
 
-/* By --resume, --model or --params. */
+/* Makes the model by --resume, --model or --params. */
 descant_status bsp_model_open(struct bsp_model *model, const struct bsp_options *o,
                               const struct log *log);
 void bsp_model_close(struct bsp_model *model);
@@ -97,34 +97,34 @@ static inline const struct tensor *bsp_model_part(const struct bsp_model *model,
     return NULL;
 }
 
-/* Takes a copy and writes it in the background. False: the last one is not written yet.
- */
+/* Copies the model and writes the copy in the background. False: the last copy is not
+ * written yet. */
 bool bsp_model_save(struct bsp_model *model);
 bool bsp_model_saving(struct bsp_model *model);
-/* Of the last one that was written; not while one is. */
+/* Whether the last checkpoint failed. Not while one is being written. */
 bool bsp_model_save_failed(struct bsp_model *model);
 
-/* --- link.c: the way to the others --- */
+/* --- link.c: the fabric to local modules elsewhere --- */
 
 struct bsp_link {
     struct fabric *f;
     int ranks;                      /* of the job, rank 0 among them */
-    uint64_t heard_ns;              /* when something came */
+    uint64_t heard_ns;              /* the last time that something came */
 };
 
 enum bsp_role { BSP_RUN, BSP_CONTROL, BSP_LOCAL };
 
-/* As the rank that the launcher gives, or o->address and the role. *link NULL: a run of
- * one process. */
+/* Opens the link as the rank that the launcher gives, or by o->address and the role.
+ * *link NULL: the run is one process. */
 descant_status bsp_link_open(struct bsp_link **link, enum bsp_role role,
                              const struct bsp_options *o, const struct log *log);
-/* good: all have left, or will; else a job over MPI is left to its launcher. NULL is
- * allowed */
+/* good: all ranks have left or will leave; else a job over MPI is left to its launcher.
+ * NULL is allowed */
 void bsp_link_close(struct bsp_link *link, bool good);
-/* when to look what has come; not NULL */
+/* the time of the next look for messages; not for NULL */
 uint64_t bsp_link_look(const struct bsp_link *link);
 
-/* --- eval.c: the held-out set; NULL takes the place of one where there is none --- */
+/* --- eval.c: the held-out set; eval is NULL where there is none --- */
 
 /* The model's parts are those of --model, a file that descant train has written. */
 descant_status bsp_eval_open(struct bsp_eval **eval, const struct bsp_model *model);
@@ -132,14 +132,15 @@ void bsp_eval_close(struct bsp_eval *eval);
 
 /* After a superstep: an evaluation begins, in the background, if it is due. */
 void bsp_eval_look(struct bsp_eval *eval, const struct bsp_model *model);
-/* True: the figures of an evaluation that nobody has taken yet. */
+/* True: takes the figures of an evaluation, if they are new. */
 bool bsp_eval_take(struct bsp_eval *eval, struct held_out *figures);
 bool bsp_eval_enough(struct bsp_eval *eval);            /* patience is over */
-/* Of the model as it is; false: one is under way, or not taken yet. Not NULL, as in the
- * next two. */
+/* Begins an evaluation of the model as it is. False: another is under way, or its figures
+ * are not taken yet. This and the next two do not take NULL. */
 bool bsp_eval_begin(struct bsp_eval *eval, const struct bsp_model *model);
 bool bsp_eval_busy(struct bsp_eval *eval);
-bool bsp_eval_failed(struct bsp_eval *eval);            /* the last one; said by then */
+/* the last one failed, and has logged why */
+bool bsp_eval_failed(struct bsp_eval *eval);
 
 /* --- modules.c: the processes --- */
 
@@ -153,7 +154,7 @@ struct bsp_module {
 };
 
 struct bsp_modules {
-    /* the caller's to set; all segments of this process, from when they are there */
+    /* set by the caller; all segments of this process, once they exist */
     const struct bsp_options *options;
     const struct log *log;
     struct local *const *locals;    /* (n_locals) */
@@ -161,33 +162,37 @@ struct bsp_modules {
 
     int n;                          /* commands; 0: modules come by themselves */
     struct bsp_module at[BSP_MODULES];
-    bool ending;                    /* none is started again */
+    bool ending;                    /* no module is started again */
     uint64_t named_ns;
 };
 
-/* Starts one for each segment. After a failure those that were started are running. */
+/* Starts one command for each segment. After a failure the commands that were started are
+ * running. */
 descant_status bsp_modules_start(struct bsp_modules *modules);
-/* Notes who has ended, and starts again those that died, after a while; gives up whose
- * segment is detached, and takes back what the dead held. */
+/* Reaps modules that have ended, and starts those that died again after a while; gives a
+ * module up whose segment is detached, and takes slots and copies back that the dead
+ * held. */
 void bsp_modules_tend(struct bsp_modules *modules);
-/* Says whose gradients had NaN or Inf, once a second, or now. */
+/* Logs which modules' gradients had NaN or Inf, once a second, or now. */
 void bsp_modules_name_bad(struct bsp_modules *modules, bool now);
-/* when to tend; 0: no need */
+/* the next time to tend; 0: none */
 uint64_t bsp_modules_next(const struct bsp_modules *modules);
-int bsp_modules_alive(const struct bsp_modules *modules); /* running, or waiting to */
+/* running, or waiting for a restart */
+int bsp_modules_alive(const struct bsp_modules *modules);
 struct crew_figures bsp_modules_figures(const struct bsp_modules *modules);
 void bsp_modules_kill(struct bsp_modules *modules, int signal);
 
 /* --- end.c: their end, in good order --- */
 
 struct bsp_ending {
-    struct bsp_modules *modules;    /* whose segments have been ended */
+    struct bsp_modules *modules;    /* their segments have been ended */
     struct signals *signals;
-    void (*rest)(void *of, uint64_t until_ns);      /* tends the modules, too */
+    void (*rest)(void *of, uint64_t until_ns);      /* also tends the modules */
     void *of;
 };
 
 void bsp_end_modules(const struct bsp_ending *how);
-bool bsp_end_within(const struct bsp_ending *how, uint64_t ns);     /* none is left */
+/* true: no module is left */
+bool bsp_end_within(const struct bsp_ending *how, uint64_t ns);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of modules, after their segments have been ended, so that they leave by
- * themselves: who has not left after a while is told by SIGTERM, then SIGKILL. */
+/* The end of modules. Their segments have been ended, so that modules leave by
+ * themselves; a module that has not left after a while gets SIGTERM, then SIGKILL. */
 #include "control/control.h"
 
 #define TICK_NS UINT64_C(100000000)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* A held-out set beside descant bsp run, where --model is a checkpoint of descant train:
- * its texts say what the model is, and how its data is read. Between two supersteps
- * control copies the model, by the names of its parts; a thread of its own, the judge,
- * looks at the copy. Supersteps go on meanwhile, and an evaluation that is due while one
- * is under way is left out. */
+ * the checkpoint's texts give the kind of the model, and how its data is read. Between
+ * two supersteps control copies the model, by the names of its parts; a thread, the
+ * judge, evaluates the copy. Supersteps go on meanwhile, and an evaluation that is due
+ * while one is under way is left out. */
 #include "control/control.h"
 #include "run/beside.h"
 #include "run/limits.h"
@@ -20,9 +20,9 @@ struct bsp_eval {
     struct beside *judge;
     uint64_t at;                        /* examples, as the last one was due; control's */
     /* the judge's while it is busy: */
-    struct saved saved;                 /* its w and tables are the copy */
+    struct saved saved;                 /* saved.w and saved.tables are the copy */
     struct held_out figures;
-    bool fresh;                         /* nobody has taken them yet */
+    bool fresh;                         /* the figures are not taken yet */
     descant_status status;              /* of the last one */
     struct patience patience;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* How the processes of a BSP job meet: by the address that they are told, or by their
- * launcher's variables. Nobody is called when a parcel comes: each looks, soon after one
- * came, and ever less often until the next. */
+/* How the processes of a BSP job meet: by an address, or by their launcher's variables.
+ * No process is woken by a parcel: each polls, soon after a parcel came, and ever less
+ * often until the next. */
 #include "control/control.h"
 #include "sync/launcher.h"
 
@@ -20,7 +20,7 @@ uint64_t bsp_link_look(const struct bsp_link *link)
                                         : part);
 }
 
-/* The lowest that is free, but for control's. */
+/* The lowest free rank but 0, which is control's. */
 static descant_status open_any(struct fabric **f, const struct fabric_type *type,
                                struct fabric_options options, const struct log *log)
 {

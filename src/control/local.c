@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* descant bsp local, and the ranks of descant bsp run that are not the first: local
  * modules whose control is another process. One thread, as in run.c. It begins when
- * control tells it of what shape the model is, and ends when control says that the run is
- * over, or by a signal: then its modules leave, what they committed is read out a last
- * time, and control has it before this ends.
+ * control sends the model's shape, and ends when control says that the run is over, or by
+ * a signal: then its modules leave, their last gradients are read out, and control has
+ * these before this process ends.
  *
- * Without a control it goes on, and so do its modules, until one is there again. */
+ * Without a control this process and its modules go on until one is there again. */
 #include "bsp/branch.h"
 #include "control/control.h"
 #include "run/progress.h"
@@ -15,7 +15,7 @@
 #define TICK_NS UINT64_C(100000000)
 #define SECOND_NS UINT64_C(1000000000)
 #define ALONE_NS (3 * SECOND_NS)
-#define LAST_NS (10 * SECOND_NS)            /* that control may take for the last sum */
+#define LAST_NS (10 * SECOND_NS)            /* for control to take the last sum */
 
 struct process {
     struct bsp_options o;

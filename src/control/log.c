@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The log of a run of descant bsp is JSON lines, as the trainer's: a header with every
- * option, an object a superstep, a summary. Staleness is versions that gradients were
- * behind as they came. */
+ * option, an object a superstep, a summary. Staleness is the number of versions that a
+ * gradient was behind as it came. */
 #include "control/log.h"
 #include "run/summary.h"
 
@@ -65,7 +65,7 @@ static void write_step(struct bsp_run_log *l, const struct bsp_model *model,
     run_log_written(&l->file, json_end(&json), false);
 }
 
-/* It is a line of its own, of when it began. */
+/* An evaluation has a line of its own, with the time at which it began. */
 void bsp_log_eval(struct bsp_run_log *l, const struct bsp_model *model, bool shown)
 {
     if (!bsp_eval_take(model->eval, &l->held_out))
@@ -102,8 +102,7 @@ static void show(struct bsp_run_log *l, const struct bsp_model *model, uint64_t 
         return;
     struct local_figures all = all_figures(l);
     if (all.owners == 0 && all.attached == 0)
-        return;                 /* nobody has come yet, nor is there from before this
-                                   start */
+        return;                 /* no module has come, in this start or before */
     char steps[32], examples[32], gradients[32], refused[32], line[160];
     double s = (double)(now - l->last.at_ns) * 1e-9, lag = lag_mean(l->lag, l->gradients);
     snprintf(line, sizeof line,

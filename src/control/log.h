@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a person sees of a run of descant bsp: the progress line, the log, the summary. */
+/* The output of a run of descant bsp: the progress line, the log, the summary. */
 #ifndef CONTROL_LOG_H
 #define CONTROL_LOG_H
 
@@ -7,7 +7,7 @@
 #include "run/log.h"
 #include "run/progress.h"
 
-/* The first four are the caller's to set. */
+/* The caller sets the first four fields. */
 struct bsp_run_log {
     const struct bsp_options *options;
     const struct log *log;
@@ -15,17 +15,19 @@ struct bsp_run_log {
     struct progress progress;
 
     struct run_log file;
-    _Atomic uint32_t failed;    /* it could not be written to its end */
+    _Atomic uint32_t failed;    /* the log could not be written to its end */
     struct local *const *locals;
     int n_locals;
     uint64_t stepped_ns, flushed_ns;                        /* the last step; the file */
     uint64_t steps, gradients, examples;                    /* of this start */
     uint64_t lag, lag_most, undone, stale, bad;             /* the same */
-    uint64_t left_out;                              /* of supersteps, as not finite */
-    struct held_out held_out;                            /* of the last look; n 0: none */
+    /* supersteps whose gradients were not finite */
+    uint64_t left_out;
+    /* of the last evaluation; n 0: none */
+    struct held_out held_out;
     struct {
         uint64_t at_ns, gradients, examples;
-    } last;                     /* as the progress was shown */
+    } last;                     /* when the progress was shown last */
 };
 
 struct bsp_end {
@@ -35,15 +37,15 @@ struct bsp_end {
     double seconds;             /* of training, in this start */
 };
 
-/* Opens the file, if there is to be one, and writes its header. */
+/* Opens the log, if the options name one, and writes its header. */
 descant_status bsp_log_open(struct bsp_run_log *l, const struct bsp_model *model,
                             struct local *const *locals, int n_locals);
 void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model,
                   const struct superstep *s, double seconds);
-/* The evaluation that has ended, if there is one that nobody has taken: in the log, and
- * shown. */
+/* Takes the figures of an evaluation that has ended, if there are new ones, logs them,
+ * and shows them where `shown`. */
 void bsp_log_eval(struct bsp_run_log *l, const struct bsp_model *model, bool shown);
-/* The progress, and what is in the file, if it is time. */
+/* Shows the progress and flushes the log, when either is due. */
 void bsp_log_show(struct bsp_run_log *l, const struct bsp_model *model);
 bool bsp_log_end(struct bsp_run_log *l, const struct bsp_model *model,
                  const struct bsp_end *end);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What control has of a model: parts with names, one flat vector, the optimizer's state.
- * A checkpoint is a safetensors file as the trainer's: the parts, then
- * "descant.optimizer", the options and how far the run is as texts.
+/* Control's model: parts with names, one flat vector, the optimizer's state. A checkpoint
+ * is a safetensors file as the trainer's: the parts, then "descant.optimizer", the
+ * options and how far the run is as texts.
  *
- * Control copies the model and the state between two supersteps, and a thread of its own,
- * the saver, writes the copy. So a checkpoint is of exactly one superstep, and a run that
- * goes on from it makes the steps that the first one would have made of the same sums. */
+ * Control copies the model and the state between two supersteps, and a thread, the saver,
+ * writes the copy. So a checkpoint is of exactly one superstep, and a run that goes on
+ * from it makes the same steps of the same sums as the first run would have made. */
 #include "control/control.h"
 #include "kernels/kernels.h"
 #include "run/beside.h"
@@ -24,7 +24,7 @@ struct bsp_saver {
     struct contents *contents;      /* of that copy; the texts are listed for each
                                        write */
     char progress[160];
-    bool own;                       /* what is at the path is of this run */
+    bool own;                       /* the file at the path is of this run */
     bool failed;
 };
 
@@ -52,7 +52,7 @@ static void add_part(struct bsp_model *m, const char *name, size_t rows, size_t 
     m->n += tensor->n;
 }
 
-/* "1000" is a part w; else "weight=1000,bias=1". False: it is neither. */
+/* "1000" is a part w; else "weight=1000,bias=1". False: the text is neither. */
 static bool parse_params(struct bsp_model *m, const char *text)
 {
     static const char letters[] =
@@ -119,7 +119,8 @@ static descant_status take_values(struct bsp_model *m)
                           m->n);
 }
 
-/* Every part is in the file, as it is here: the shape is the file's, or was compared. */
+/* The file has every part in the same shape: the shape was read from the file, or was
+ * compared. */
 static void read_values(struct bsp_model *m, const struct safetensors *file)
 {
     for (uint32_t k = 0; k < m->n_parts; k++) {
@@ -151,7 +152,7 @@ static descant_status open_model(struct bsp_model *m)
 
 /* --- going on from a checkpoint --- */
 
-/* What was asked for beside --resume is what is there. */
+/* Checks --params and --model given beside --resume against the checkpoint. */
 static descant_status compare(const struct bsp_model *m, const char *path,
                               const struct safetensors *file)
 {
@@ -293,13 +294,14 @@ static descant_status open_all(struct bsp_model *m)
         status = open_model(m);
     } else if (!o->resume || !here) {
         status =
-            log_fail(m->log, DESCANT_INVALID, "--params or --model says what to train%s",
+            log_fail(m->log, DESCANT_INVALID,
+                     "give --params or --model for the model to train%s",
                      o->resume ? ": there is no checkpoint to resume" : "");
     }
     if (status == DESCANT_OK && o->resume && here)
         status = resume(m);
     else if (status == DESCANT_OK && o->resume)
-        log_say(m->log, DESCANT_WARNING, "--resume: there is no %s: it begins anew",
+        log_say(m->log, DESCANT_WARNING, "--resume: there is no %s: the run begins anew",
                 o->checkpoint);
     else if (status == DESCANT_OK && here)
         checkpoint_say_replaced(o->checkpoint, m->log);

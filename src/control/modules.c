@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The ML modules' processes: one command for each segment, which it finds in
- * DESCANT_SEGMENT. Each is a process group of its own, so that a terminal's Ctrl-C is
- * heard by the run alone and what a command has started ends with it. If the run is
- * killed, the kernel sends its modules SIGTERM.
+ * DESCANT_SEGMENT. Each is a process group of its own, so that a terminal's Ctrl-C
+ * reaches the run alone, and processes that a command has started end with the command.
+ * If the run is killed, the kernel sends its modules SIGTERM.
  *
- * A module that ends with status 0 has done its work. One that dies, or fails, is started
- * again after a while that doubles, up to --restarts times; the others go on meanwhile,
- * and afterwards.
+ * A module that ends with status 0 has done its work. A module that dies or fails is
+ * started again after a while that doubles, up to --restarts times; the others go on.
  *
- * Signals are blocked in the run's threads, and not in its modules. */
+ * Signals are blocked in the run's threads, but not in its modules. */
 #include "control/control.h"
 #include "run/children.h"
 
@@ -25,7 +24,8 @@
 #define NAME_NS UINT64_C(1000000000)
 enum { MOST_DOUBLINGS = 7 };
 
-/* A module is no rank of the job, whatever library of MPI it may load. */
+/* A module is no rank of the job, so the variables by which an MPI library would take it
+ * for one are removed. */
 static void forget_launcher(void)
 {
     static const char *const begins[] = {"OMPI_", "PMIX_", "PMI_", "MPI_LOCAL"};
@@ -64,7 +64,7 @@ static void become_module(const struct bsp_options *o, int k, pid_t parent, int 
     _exit(127);
 }
 
-/* Returns when the command runs, or cannot. */
+/* Returns once the command runs, or has failed to start. */
 static descant_status start(struct bsp_modules *m, int k)
 {
     int ends[2], why = 0;
@@ -139,7 +139,7 @@ static bool has_ended(pid_t pid, int *status)
     return waitpid(pid, status, 0) == pid;
 }
 
-/* One whose segment is detached. */
+/* Ends a module whose segment is detached. */
 static void give_up(struct bsp_modules *m, int k)
 {
     if (k >= m->n || m->at[k].state == BSP_LOST)

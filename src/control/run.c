@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* descant bsp run and control: control, and local modules of its own, or of other
- * processes over a fabric (local.c), or both. One thread has everything: it keeps the
- * segments, makes the supersteps, tends the modules and sleeps in one place, until the
- * next of these is due or a signal comes. Beside it there are the saver of checkpoints
- * (model.c) and, over MPI, a warden (warden.c).
+ * processes over a fabric (local.c), or both. One thread does all: it keeps the segments,
+ * makes the supersteps, tends the modules and sleeps in one place, until the next of
+ * these is due or a signal comes. Beside it there are the saver of checkpoints (model.c)
+ * and, over MPI, a warden (warden.c).
  *
- * A superstep first orders a read-out of those who are elsewhere, and is made when they
- * have answered, or half a period later: a sum that is late counts in the next one, and
- * who was late is not waited for until it has answered. The order of an end is what
- * matters:
+ * A superstep first orders a read-out from local modules elsewhere, and is made when they
+ * have answered, or half a period later: a sum that is late counts in the next superstep,
+ * and a local module that was late is not waited for until it has answered. A run ends in
+ * this order:
  *
  *   the segments are ended, so that modules leave by themselves, or are made to (end.c);
- *   what they had committed is one last superstep, unless the limit of the run was met;
+ *   gradients that they had committed make one last superstep, unless the limit was met;
  *   the last checkpoint, the summary. Then the segments lose their names.
  *
- * With --every-gradients nobody tells control that a gradient came: it looks. */
+ * With --every-gradients control polls for gradients. */
 #include "bsp/remote.h"
 #include "control/control.h"
 #include "control/log.h"
@@ -33,41 +33,40 @@
 #define TICK_NS UINT64_C(100000000)
 #define SECOND_NS UINT64_C(1000000000)
 #define TERM_NS (2 * SECOND_NS)
-#define GREET_NS (2 * SECOND_NS)            /* that those who are there have to say so */
-#define LEAVE_NS (5 * SECOND_NS)            /* beside the grace of their modules */
+#define GREET_NS (2 * SECOND_NS)            /* for local modules that are there to say
+                                               so */
+#define LEAVE_NS (5 * SECOND_NS)            /* beyond the grace of their modules */
 #define ALONE_NS (3 * SECOND_NS)
 #define LATE_NS (SECOND_NS / 4)             /* with --every-gradients */
 
 struct run {
-    struct bsp_run_log shown;           /* its figures, and where they go */
+    struct bsp_run_log shown;           /* the run's figures and its output */
     const struct bsp_options *o;
     struct log log;
     struct lock locks[LOCK_FILES];
     struct bsp_model model;
-    struct bsp_link *link;              /* NULL: all is here */
+    struct bsp_link *link;              /* NULL: all local modules are here */
     struct local **locals;              /* (n_locals): the first n_own here, the others
                                            elsewhere */
     int n_locals, n_own;
     struct control *control;
     struct bsp_modules modules;
     struct signals signals;
-    uint64_t order;                     /* the newest one to read out; asked: it is
-                                           open */
+    uint64_t order;                     /* the newest read-out; asked: it is open */
     bool asked;
     uint64_t asked_ns;
-    const char *why;                    /* the end; NULL: it goes on */
+    const char *why;                    /* why the run ends; NULL: it goes on */
     bool limited, failed;
-    uint64_t left;                      /* gradients read out that no step was made of */
-    bool bad;                           /* the model; it is not to be kept */
+    uint64_t left;                      /* gradients read out and in no step */
+    bool bad;                           /* the model is bad: no checkpoint of it */
     bool bad_link, said_alone;
     uint64_t began_ns, due_ns, saved_ns;
-    double before_s;                    /* seconds of the runs that this one goes on
-                                           from */
-    double pace_ns;                     /* of a gradient, lately */
-    struct warden warden;               /* where a call of MPI may not return */
+    double before_s;                    /* seconds trained by the runs before it */
+    double pace_ns;                     /* between gradients, lately */
+    struct warden warden;               /* started where a call of MPI may not return */
 };
 
-/* --- the others --- */
+/* --- local modules elsewhere --- */
 
 /* There a signal, or a failure, may be that a rank has died: others will not answer, and
  * the launcher ends the job in a second or so. */
@@ -76,7 +75,8 @@ static bool is_fixed(const struct run *r)
     return r->link && r->link->f->fixed;
 }
 
-/* And writes what may be the last checkpoint, unless one is being written. */
+/* Says why the run ends. Over MPI it also writes what may be the last checkpoint, unless
+ * one is being written. */
 static void say_end(struct run *r, const char *why, bool by_signal)
 {
     bool keeps = r->o->checkpoint && r->shown.steps && !r->bad;
@@ -124,11 +124,11 @@ static void await_saver(struct run *r)
         clock_sleep_until(clock_now_ns() + TICK_NS / 5);
 }
 
-/* The warden's, which has taken the run: the model stays as it is. */
+/* Called by the warden once it has taken the run: the model stays as it is. */
 static void last_words(void *of)
 {
     struct run *r = of;
-    await_saver(r);                 /* of a model before this one */
+    await_saver(r);                 /* of an earlier model */
     say_end(r, "SIGTERM, and MPI does not return", false);
     bsp_modules_kill(&r->modules, SIGKILL);
     await_saver(r);
@@ -152,12 +152,12 @@ static void rest_until(struct run *r, uint64_t when_ns)
     look_at_link(r);
 }
 
-/* Of the processes here and elsewhere, as those have told. One that died counts as it
- * was. */
+/* Figures of the processes here, and of those elsewhere as they have sent them. A process
+ * that died counts as it was. */
 struct everybody {
-    bool commands;                      /* somebody has started any */
-    bool greeted, left;                 /* those who are there have */
-    int alive, lost, restarts;          /* commands; alive: who may come, too */
+    bool commands;                      /* at least one process has started commands */
+    bool greeted, left;                 /* all that are there have */
+    int alive, lost, restarts;          /* commands; alive: also processes to come */
     int modules;                        /* segments */
     uint64_t gradients_lost;
 };
@@ -321,8 +321,8 @@ static bool advance(struct run *r)
     return true;
 }
 
-/* Half of the time that the gradients which are missing take, at the last superstep's
- * pace or, if that is slower, at this one's so far. */
+/* Half of the time that the missing gradients take, at the last superstep's pace or, if
+ * that is slower, at this superstep's so far. */
 static uint64_t look_after(const struct run *r, uint64_t pending)
 {
     uint64_t every = (uint64_t)r->o->every_gradients;
@@ -334,7 +334,7 @@ static uint64_t look_after(const struct run *r, uint64_t pending)
     return rest > LOOK_MIN_NS ? rest : LOOK_MIN_NS;
 }
 
-/* Makes one if it is time, and says when to look again. */
+/* Makes a superstep if it is due, and returns the time of the next look. */
 static uint64_t step_if_due(struct run *r)
 {
     uint64_t now = clock_now_ns(), every = (uint64_t)r->o->every_gradients;
@@ -380,7 +380,8 @@ static void save_if_due(struct run *r)
     r->saved_ns = now;
 }
 
-/* Modules that a COMMAND starts say themselves what becomes of them. */
+/* Warns once if no module has come. Modules that a COMMAND starts are logged by
+ * modules.c. */
 static void say_if_alone(struct run *r)
 {
     if (r->o->command || r->said_alone || clock_now_ns() - r->began_ns < ALONE_NS)
@@ -435,7 +436,8 @@ static struct bsp_ending ending(struct run *r)
                                .rest = rest_and_tend, .of = r};
 }
 
-/* A sum that waits to be read out keeps the last one from coming. */
+/* Waits for local modules elsewhere. A sum that waits to be read out keeps the last one
+ * from coming. */
 static void await_others(struct run *r, uint64_t until)
 {
     while (!look_at_all(r).left && clock_now_ns() < until && !r->signals.hurried &&
@@ -461,7 +463,7 @@ static int signalled(const struct run *r)
     return first_signal(&r->signals.first);
 }
 
-/* Of the final model; a signal ends it. False: it failed. */
+/* Evaluates the final model; a signal ends the evaluation. False: it failed. */
 static bool judge_last(struct run *r)
 {
     struct bsp_eval *eval = r->model.eval;

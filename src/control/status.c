@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bsp status: looks at a run's segments twice, and tells what they have and what
- * has happened meanwhile. It changes nothing in them, and the run does not know of it. */
+/* descant bsp status: looks at a run's segments twice, and prints their state and the
+ * changes between. It writes nothing into them, and the run does not know of it. */
 #include "control/control.h"
 
 #include "bsp/object.h"
@@ -51,7 +51,7 @@ static double rate(uint64_t from, uint64_t to, const struct look looks[2])
     return (double)(to - from) / ((double)(looks[1].at_ns - looks[0].at_ns) * 1e-9);
 }
 
-/* Versions that the slot's pinned model is behind; -1: it has none. */
+/* The versions that the slot's pinned model is behind; -1: the slot has none. */
 static int64_t behind(const struct look *look, const struct slot_look *slot)
 {
     if (slot->pin == 0 || slot->pin == PIN_WANTED)
@@ -130,7 +130,7 @@ static void print(FILE *out, const char *name, const struct segment_header *h,
     }
 }
 
-/* One that ends meanwhile is passed over. */
+/* A segment that ends meanwhile is passed over. */
 static descant_status open_segments(const char *run, struct object *objects, int *numbers,
                                     int *n)
 {

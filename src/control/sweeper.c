@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Under MPI a rank's death ends the job, and the launcher kills what is left of it:
- * nobody goes on with its segments, and they would fill /dev/shm until the next run of
- * that name. So a rank has a child that outlives it, in a session of its own, which the
- * launcher does not know: it waits for the end of a pipe that the rank alone holds open,
- * and takes away the segments that had the rank as their keeper. After a rank that ended
- * in good order there are none. */
+/* Under MPI a rank's death ends the job, and the launcher kills what is left of it: the
+ * segments have no successor, and would fill /dev/shm until the next run of that name. So
+ * a rank has a child that outlives it, in a session of its own, which the launcher does
+ * not know. The child waits for the end of a pipe that the rank alone holds open, and
+ * removes the segments whose keeper was the rank. A rank that ended in good order has
+ * left none. */
 #include "bsp/object.h"
 #include "machine/process.h"
 #include "control/control.h"
@@ -17,7 +17,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* As a successor would: only one of the two becomes the keeper. */
+/* Becomes the keeper as a successor would: of the two only one does. */
 static void sweep(const char *run, uint64_t keeper)
 {
     int numbers[BSP_MODULES];
@@ -55,7 +55,7 @@ static bool close_but_stdin(void)
     return true;
 }
 
-/* Nothing of the rank's stays open here: its launcher waits for the ends of its streams.
+/* Closes all that the rank had open, for its launcher waits for the ends of its streams.
  * SIGBUS is guard.c's. */
 static void be_sweeper(int pipe_end, const char *run, uint64_t keeper)
 {
@@ -87,7 +87,7 @@ descant_status bsp_sweeper_start(const char *run, const struct log *log)
     if (pid == 0)
         be_sweeper(ends[0], run, self);
     int why = errno;
-    close(ends[0]);             /* the other end is open as long as this process lives */
+    close(ends[0]);             /* the other end stays open while this process lives */
     if (pid > 0)
         return DESCANT_OK;
     close(ends[1]);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Open MPI, when it sees that a rank has died, does not come back from a call: the thread
- * that has the run is lost, between two supersteps, and the launcher's SIGTERM would be
- * in vain. So another one, the warden, waits for that, too. It hands it on, and if the
- * first one is still in the same call a while later, it takes the run from it and ends
- * the process. */
+/* A call of Open MPI that sees a rank die does not return: the run's thread is lost,
+ * between two supersteps, and the launcher's SIGTERM would be in vain. So another thread,
+ * the warden, waits for SIGTERM, too. The warden passes the signal on, and if the run's
+ * thread is still in the same call a while later, the warden takes the run from it and
+ * ends the process. */
 #include "control/warden.h"
 
 #include <unistd.h>

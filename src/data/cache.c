@@ -12,8 +12,8 @@
  * Sizes are compared with the file's before memory is taken for them, and offsets are
  * tested, so a file that somebody made up cannot lead out of an array.
  *
- * The sum is four multiplications side by side on 32 bytes; it tells damage, not malice.
- */
+ * The sum is four multiplications side by side on 32 bytes; it detects damage, not
+ * malice. */
 #include "data/reader.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ struct head {
     uint32_t version;
     int32_t n_dense, n_fields, n_classes;
     uint32_t bags, plain_ids;
-    uint64_t sum;               /* of what is before it */
+    uint64_t sum;               /* of all fields before it */
 };
 
 struct block_head {

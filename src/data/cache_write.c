@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A cache of what other files have. */
+/* Writes a cache of other files' examples. */
 #include "data/reader.h"
 
 descant_status cache_write(FILE *file, const char *name, const struct data_options *from,

@@ -2,14 +2,15 @@
 /* Criteo's click logs: a label, 13 integers, 26 categories, between tabs, one example a
  * line.
  *
- *   label       0 or 1; a line that is only to be scored may have an empty one, or none: 39 columns,
- *               as Criteo's own test files. Which of the two a file has, most lines of
- *               its first chunk say: a line that has lost its last column is not one
- *               without a label
- *   integer     at most 18 digits, may be negative or missing. The model gets log(1 + x) for
- *               x >= 0, -log(1 - x) for x < 0 (the sign is kept, and nothing jumps at 0),
- *               and 0 where it is missing
- *   category    any token, hashed with its field's number; the empty one is a category as others
+ *   label       0 or 1; a line that is only to be scored may have an empty one, or none:
+ *               39 columns, as Criteo's own test files. Which of the two a file has, most
+ *               lines of its first chunk say: a line that has lost its last column is not
+ *               one without a label
+ *   integer     at most 18 digits, may be negative or missing. The model gets log(1 + x)
+ *               for x >= 0, -log(1 - x) for x < 0 (the sign is kept, and nothing jumps at
+ *               0), and 0 where it is missing
+ *   category    any token, hashed with its field's number; the empty one is a category as
+ *               others
  *
  * Speed comes from three things. A line's tabs are found 64 bytes at a time, as bits of a
  * word, so that nothing later looks for an end. An integer of up to 8 digits is one word,

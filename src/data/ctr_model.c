@@ -3,22 +3,22 @@
  * of the model's seed, the field and the category's rank, so a field may have a billion
  * of them.
  *
- *   category    of field f: rank r of n, from the power law with density x^-zipf on [1, n + 1),
- *               rounded down: close to Zipf's law, and its inverse is one pow()
- *   dense       exp(mean + spread * normal), rounded down; column 2 is shifted so that it can be
- *               negative; some are missing
+ *   category    of field f: rank r of n, from the power law with density x^-zipf on
+ *               [1, n + 1), rounded down: close to Zipf's law, and its inverse is one
+ *               pow()
+ *   dense       exp(mean + spread * normal), rounded down; column 2 is shifted so that it
+ *               can be negative; some are missing
  *   logit       bias
  *               + sum over fields of a weight that shrinks with the rank's logarithm
- *               (what is
- *                 rare says less, so that few rows suffice to come close to the bound)
+ *                 (rare categories weigh little, so that few rows suffice to come close
+ *                 to the bound)
  *               + sum over 8 pairs of fields of the product of two small latent vectors,
- *               what
- *                 factorization machines and dot products of embeddings can learn
+ *                 which factorization machines and dot products of embeddings can learn
  *               + for each dense column a slope, for some a square, in log(1 + x)
- *   click       with probability 1 / (1 + exp(-logit - e)), where e is one of 8 values with equal
- *               chance: the eighths' middles of a normal distribution times `noise`. So a
- *               row's probability is the mean over 8, exactly, and the best log loss that
- *               anybody who sees only the row can reach is known.
+ *   click       with probability 1 / (1 + exp(-logit - e)), where e is one of 8 values
+ *               with equal chance: the eighths' middles of a normal distribution times
+ *               `noise`. So a row's probability is the mean over 8, exactly, and the best
+ *               log loss that can be reached from the row alone is known.
  *
  * The bias is found by bisection over BIAS_ROWS rows so that clicks have the wished
  * share. All depends on options.model, not options.seed. */

@@ -6,9 +6,9 @@
  *
  * A line is bad if it has a NUL byte, is longer than LINE_LIMIT, or its parser gives a
  * reason. One '\r' at its end belongs to the end, and a file's first line begins after a
- * byte-order mark. A first line of Criteo's that names its columns is a header, is said,
- * and is no line. The share of bad lines is tested after each chunk once ENOUGH lines
- * were seen, and at the end of the input: by each reader for what it read. */
+ * byte-order mark. A first line of Criteo's that names its columns is a header, which is
+ * logged, and is no line. The share of bad lines is tested after each chunk once ENOUGH
+ * lines were seen, and at the end of the input: by each reader for its own lines. */
 #include "data/reader.h"
 
 #include <stdlib.h>
@@ -53,8 +53,8 @@ static const char *after_mark(const char *at, const char *end)
     return end - at >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0 ? at + 3 : at;
 }
 
-/* A text is what its first line is that is surely of some format, or the one asked for if
- * any line is of that; the last line may be cut off. */
+/* A text has the format of its first line that is surely of some format, or the format
+ * asked for if any line has that; the last line may be cut off. */
 static enum data_format by_bytes(const char *at, size_t n, enum data_format asked)
 {
     enum data_format found = DATA_AUTO;
@@ -104,8 +104,8 @@ descant_status data_peek(const char *path, char *first, size_t room, size_t *n,
     return peek(path, first, room, n, format, DATA_AUTO, log);
 }
 
-/* AUTO becomes what it is found to be; what is surely another format than the one asked
- * for is refused, instead of each of its lines. */
+/* AUTO becomes the format that is found. A file that surely has another format than the
+ * one asked for is refused, instead of each of its lines. */
 static descant_status settle_format(struct data *data)
 {
     const char *path = data->options.paths[0], *slash = strrchr(path, '/');
@@ -125,7 +125,7 @@ static descant_status settle_format(struct data *data)
                         data_format_names[found], data_format_names[asked],
                         data_format_names[found]);
     if (asked != DATA_AUTO && status != DESCANT_MEMORY)
-        return DESCANT_OK;      /* what cannot be read is the reader's to say */
+        return DESCANT_OK;      /* the reader logs a file that cannot be read */
     if (asked != DATA_AUTO)
         return log_fail(log, status, "%s", descant_last_error());
     if (status != DESCANT_OK)
@@ -134,7 +134,7 @@ static descant_status settle_format(struct data *data)
     if (found == DATA_AUTO)
         found = hint;
     if (found == DATA_AUTO && memchr(first, '\t', end ? (size_t)(end - first) : n))
-        found = DATA_CRITEO;    /* its columns are wrong, and that can be said */
+        found = DATA_CRITEO;    /* its columns are wrong, which the parser logs */
     data->options.format = found;
     return found != DATA_AUTO
                ? DESCANT_OK
@@ -272,7 +272,7 @@ static bool take_line(struct data *data, const char *at, const char *end, bool n
     return data->parse(&data->parser, at, end);
 }
 
-/* Said by whoever reads it first, where several epochs are read, or several processes
+/* Logged by the first reader, where several epochs are read, or several processes
  * read. */
 static bool is_header(struct data *data, const char *at, const char *end)
 {

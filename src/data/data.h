@@ -38,9 +38,9 @@ struct data_options {
                                        without features, its label NaN. max_bad holds all
                                        the same */
     const struct log *log;          /* bad lines: the first few, with file and line */
-    _Atomic uint64_t *said;         /* of what is read time and again: how many chunks'
-                                       bad lines and headers are in the log already. NULL:
-                                       each reader says its own */
+    /* of input that is read several times: the number of chunks whose bad lines and
+     * headers are logged. NULL: each reader logs its own */
+    _Atomic uint64_t *said;
     const _Atomic uint64_t *bytes;      /* (n_paths) a plain text is read so far, though
                                            it may have grown meanwhile. NULL: as it is
                                            when it is opened */
@@ -83,11 +83,11 @@ void data_close(struct data *data);
 const struct data_shape *data_shape(const struct data *data);
 enum data_format data_format(const struct data *data);      /* never AUTO */
 
-/* Whether it can be opened again and be the same: nothing of it is a pipe. */
+/* Whether the data can be opened again and be the same: no part of it is a pipe. */
 bool data_lasts(const struct data *data);
 
-/* The first bytes of a file, decompressed, none of a pipe; *format is what they surely
- * are, or AUTO. */
+/* The first bytes of a file, decompressed, none of a pipe; *format is the format that
+ * they surely have, or AUTO. */
 descant_status data_peek(const char *path, char *first, size_t room, size_t *n,
                          enum data_format *format, const struct log *log);
 
@@ -100,13 +100,13 @@ uint64_t data_chunks(const struct data *data);
  */
 double data_place(const struct data *data, uint64_t chunk);
 
-/* Reads and parses chunk k; of k | DATA_REST the lines that end behind what is known of
+/* Reads and parses chunk k; of k | DATA_REST the lines that end behind the known bytes of
  * the file. DATA_END: the input ends before it. DATA_FAILED: logged, status in
  * data_status: a file that cannot be read, or more bad lines than max_bad. */
 enum data_got data_read(struct data *data, uint64_t chunk, struct block *block);
 descant_status data_status(const struct data *data);
-/* The test of the bad lines that DATA_END goes with, for a reader to whom it does not
- * come: another one has met the end. */
+/* The test of bad lines that DATA_END makes, for a reader that does not come to it
+ * because another one has met the end. */
 descant_status data_finish(struct data *data);
 /* One of the bad lines, FILE:LINE: and why it is bad; "": there was none. Until close. */
 const char *data_bad_line(const struct data *data);
@@ -140,7 +140,7 @@ bool pack_can(const char *name);
 /* --- ctr.c: click logs from a planted model, in Criteo's format --- */
 
 struct ctr_options {
-    uint64_t rows, seed;        /* seed draws the rows, not what was planted */
+    uint64_t rows, seed;        /* seed draws the rows, not the planted weights */
     uint64_t model;             /* the planted weights: the same for a training and a test
                                    set */
     double zipf;                /* exponent of the categories' frequencies */
@@ -151,7 +151,7 @@ struct ctr_options {
 
 struct ctr_summary {
     uint64_t rows, clicks;
-    double best_logloss;        /* the planted probabilities' own: nobody can do better */
+    double best_logloss;        /* of the planted probabilities: the least possible */
 };
 
 struct ctr_options ctr_options_default(void);

@@ -8,9 +8,9 @@
  *   (an empty token, without words:                       h = h ^ (h >> 32))
  *   result: the upper 32 bits of h * 0xc4ceb9fe1a85ec53
  *
- * A multiplication carries what differs upwards only; the shift brings it down before the
- * last one, so the upper bits of the result, which choose a table's row, depend on all
- * bits of the token. Up to 8 bytes cost two multiplications one after the other
+ * A multiplication carries differences upwards only; the shift brings them down before
+ * the last one, so the upper bits of the result, which choose a table's row, depend on
+ * all bits of the token. Up to 8 bytes cost two multiplications one after the other
  * (hash_short). */
 #include "data/reader.h"
 

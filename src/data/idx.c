@@ -8,10 +8,10 @@
  *
  * Both are wholly in memory, as bytes; several files must have images of one size. A
  * chunk is as many examples as chunk_bytes has pixels for. Each image's pixels have mean
- * 0 and deviation 1: that needs to know nothing of other images, so whoever reads one
- * later sees the same. With a seed the order is new in each epoch: a permutation (Fisher
- * and Yates) by seed and epoch, so that all processes that share the input have the same
- * one, and each example is in one chunk of every epoch. */
+ * 0 and deviation 1: that needs no other image, so a later reader of an image sees the
+ *   same. With a seed the order is new in each epoch: a permutation (Fisher and Yates) by
+ *   seed and epoch, so that all processes that share the input have the same one, and
+ *   each example is in one chunk of every epoch. */
 #include "data/reader.h"
 
 #include <errno.h>

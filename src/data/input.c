@@ -13,7 +13,7 @@
  * its own chunks. The number of chunks of such a file is known when its end was seen, and
  * kept for later epochs.
  *
- *   window   | last byte before | the piece: chunk_bytes      | up to the end of the last line |
+ *   window   | last byte before | the piece: chunk_bytes | up to the last line's end |
  *              is it a line end?
  *
  * A line longer than LINE_LIMIT is handed on cut, longer than the limit, so that the
@@ -38,8 +38,8 @@ struct source *input_source(struct input *input)
 
 /* --- which files --- */
 
-/* Opens only what is a regular file: to open and close a pipe would harm who writes to
- * it. bytes: as data_options has it. */
+/* Opens only a regular file, for opening and closing a pipe would harm its writer. bytes:
+ * as in data_options. */
 static descant_status look_at(struct input *in, struct source *source,
                               const _Atomic uint64_t *bytes)
 {
@@ -286,7 +286,7 @@ static descant_status open_source(struct input *in)
     const struct source *source = input_source(in);
     if (in->fd >= 0)
         return DESCANT_OK;
-    /* a pipe that nobody writes to yet is waited for while it is read, not here */
+    /* a pipe without a writer is waited for while it is read, not here */
     in->fd =
         open(source->path, O_RDONLY | O_CLOEXEC | (source->regular ? 0 : O_NONBLOCK));
     if (in->fd < 0)

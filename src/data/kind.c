@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The kind of a file, by its first bytes. So a file that is given for another one is
- * named rightly, and `descant info` knows what to show. Whether the rest is whole is not
- * looked at. */
+/* The kind of a file, by its first bytes. So messages name the kind of a file that is
+ * given for another one, and `descant info` chooses what to show. The rest of the file is
+ * not tested. */
 #include "data/kind.h"
 #include "data/data.h"
 

@@ -14,7 +14,8 @@ enum file_kind {
     FILE_LABELS
 };
 
-enum file_kind file_kind_of(const char *path);      /* OTHER, too: it cannot be read */
+/* OTHER also where it cannot be read */
+enum file_kind file_kind_of(const char *path);
 const char *file_kind_text(enum file_kind kind);    /* "a text file" */
 
 #endif

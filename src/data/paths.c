@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From the files that a person named to what the readers take, and back to words. */
+/* The files that a user has named, as the readers take them, and in words. */
 #include "data/paths.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A list of files, cut at its commas, and what is said of them. */
+/* A list of files, cut at its commas, and texts about them. */
 #ifndef DATA_PATHS_H
 #define DATA_PATHS_H
 
@@ -16,7 +16,7 @@ descant_status path_list_init(struct path_list *list, const char *names,
                               const struct log *log);
 void path_list_fini(struct path_list *list);
 uint64_t path_list_bytes(const struct path_list *list);      /* of the files among them */
-bool input_is_file(const char *path);       /* which can be read again */
+bool input_is_file(const char *path);       /* a regular file, which can be read again */
 
 /* "PATH, read as FORMAT, has 13 dense features, 26 fields and 1 class". */
 enum { INPUTS_ROOM = 512 };

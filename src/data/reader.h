@@ -116,7 +116,7 @@ enum data_got input_chunk(struct input *input, uint64_t chunk, struct lines *lin
 uint64_t input_line(struct input *input, const char *at);       /* its number, from 1 */
 struct source *input_source(struct input *input);
 
-/* The first bytes of a file, decompressed; none of what is not a regular file. */
+/* The first bytes of a file, decompressed; none where it is no regular file. */
 descant_status input_peek(const char *path, char *first, size_t room, size_t *n,
                           const struct log *log);
 
@@ -198,7 +198,7 @@ bool bad_line(struct parser *parser, const char *format, ...)
 /* the same, unless lines are only scored */
 bool without_label(struct parser *parser);
 
-/* --- idx.c, cache.c: what is not text --- */
+/* --- idx.c, cache.c: formats that are no text --- */
 
 struct idx;
 descant_status idx_open(struct idx **out, const struct data_options *options,
@@ -251,7 +251,7 @@ static inline uint32_t hash_end(uint64_t h)
     return (uint32_t)((h * HASH_END) >> 32);
 }
 
-/* Of at most 8 bytes, in memory where 8 bytes can be loaded: what data_hash gives. */
+/* Of at most 8 bytes, in memory where 8 bytes can be loaded: the same as data_hash. */
 static inline uint32_t hash_short(uint64_t key, const char *token, size_t n)
 {
     uint64_t h = key + n * HASH_LENGTH;

@@ -2,8 +2,8 @@
 /* A block being filled: arrays side by side in the block's own memory. Each slot of a
  * block only grows, to the next power of two, so a block that is read again and again
  * takes memory a few times and then never. A parser writes example n at [n] and counts it
- * only when the whole line was good; what a bad line left behind is written over by the
- * next. */
+ * only when the whole line was good; the next line writes over the values of a bad
+ * one. */
 #include "data/reader.h"
 
 #include <math.h>

@@ -17,8 +17,8 @@
  *
  * Reading maps the file; the tensors point into the map. Before that every number in the
  * header is tested: a file that passes has each byte of its data in exactly one tensor. A
- * file that somebody cuts short while it is mapped ends the process with SIGBUS; writing
- * as above never does that. Left out: other types, more than two dimensions, names of 64
+ * file that is cut short while it is mapped ends the process with SIGBUS; writing as
+ * above never cuts a file. Left out: other types, more than two dimensions, names of 64
  * bytes or more. */
 #include "data/safetensors.h"
 #include "base/jansson.h"
@@ -154,8 +154,8 @@ static bool write_all(int fd, const void *data, size_t bytes)
     return true;
 }
 
-/* By way of a copy, which nobody changes between the look and the writing. EDOM: not
- * finite. */
+/* Writes by way of a copy, which no worker changes between the test and the writing.
+ * EDOM: not finite. */
 static bool write_finite(int fd, const struct safetensor *t)
 {
     float copy[COPY_FLOATS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Safetensors files: 8 bytes of header length, a JSON header, raw little-endian data.
  * Writing is atomic (a temporary name, synced, renamed); reading maps the file and
- * refuses what is torn, foreign or overlapping, with the reason. */
+ * refuses torn and foreign files and overlapping tensors, with the reason. */
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
 
@@ -16,8 +16,9 @@ struct safetensor {
     size_t dims[2];
     const void *data;
     size_t bytes;
-    bool finite;                /* writing: of F32, NaN and Inf are refused, looked for in
-                                   what goes out: the floats may be changing meanwhile */
+    /* writing: of F32, NaN and Inf are refused, tested in the bytes that are written, for
+     * the floats may be changing meanwhile */
+    bool finite;
 };
 
 struct safetensors_text {       /* of "__metadata__": names and texts */
@@ -25,14 +26,14 @@ struct safetensors_text {       /* of "__metadata__": names and texts */
 };
 
 /* Writes path.tmp, syncs it, keeps the file that was at path as `previous` (NULL: does
- * not), and renames. On failure (a full disk, an unwritable folder) path is what it was.
+ * not), and renames. On failure (a full disk, an unwritable folder) path is as it was.
  * INVALID for names that come twice and sizes that do not go together. */
 descant_status safetensors_write(const char *path, const char *previous,
                                  const struct safetensor *tensors, size_t n,
                                  const struct safetensors_text *texts, size_t n_texts,
                                  const struct log *log);
 
-/* Removes what a writer of path left that was killed. */
+/* Removes the files of a writer of path that was killed. */
 void safetensors_tidy(const char *path);
 
 struct safetensors;             /* a file that was read */

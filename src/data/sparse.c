@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Sparse text: one example a line, a label and pairs between spaces or tabs.
  *
- *   libsvm      label index:value index:value ...              one bag an example
- *   libffm      label field:index:value ...                    a bag a field, 0 to n_fields - 1
+ *   libsvm   label index:value index:value ...     one bag an example
+ *   libffm   label field:index:value ...           a bag a field, 0 to n_fields - 1
  *
  * As in SVMlight's files, a word that begins with '#' begins a comment, up to the line's
  * end, and libsvm's first pair may be qid:N, a query's number, which is no feature.

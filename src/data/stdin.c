@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Stdin, read by several processes in turn. The holder of the lock takes the bytes that
- * were left over, reads until there is a chunk, keeps its last, unfinished line for the
+ * were left over, reads until there is a chunk, keeps the last, unfinished line for the
  * next reader, gives the lock back and parses. So no line is read twice and none is torn;
  * chunks are numbered in the order in which they were taken.
  *
@@ -12,14 +12,13 @@
  * cannot go on, and all readers fail. They also fail if it died with the first bytes,
  * which tell the kind of stdin.
  *
- * A decompressor of stdin lives in the shared memory, with an arena for all it takes,
- * because the next chunk may be somebody else's to decompress. Its pointers hold as long
- * as the memory is at the same address in all processes: that is so if it was mapped
- * before they forked, and is tested. The arena holds windows of up to 8 MiB, what zstd
- * -19 makes.
+ * A decompressor of stdin lives in the shared memory, with an arena for all its memory,
+ * because another process may decompress the next chunk. Its pointers hold as long as the
+ * memory is at the same address in all processes: that is so if it was mapped before they
+ * forked, and is tested. The arena holds windows of up to 8 MiB, as zstd -19 makes.
  *
- * The shared memory starts zeroed; the first to come makes the mutex (state 0 to 1 to 2).
- * Without shared memory a reader has its own, and stdin for itself. */
+ * The shared memory starts zeroed; the first process makes the mutex (state 0 to 1 to 2).
+ * Without shared memory a reader has memory of its own, and stdin for itself. */
 #include "data/reader.h"
 
 #include <errno.h>
@@ -175,8 +174,7 @@ static bool skip_rest(struct input *in)
     return found;
 }
 
-/* Fills the window with whole lines, at least one; what follows them becomes the carry.
- */
+/* Fills the window with whole lines, at least one; the rest becomes the carry. */
 static descant_status take_lines(struct input *in, size_t *end)
 {
     struct shared_input *s = in->shared;

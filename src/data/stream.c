@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Bytes of a descriptor, plain or decompressed. The first four tell the kind:
  *
- *   1f 8b           gzip, also several members after each other (as bgzip and cat make them)
+ *   1f 8b           gzip, also several members after each other (as bgzip and cat make
+ *                   them)
  *   28 b5 2f fd     zstd, also several frames; 5x 2a 4d 18 opens a frame that is skipped
  *   anything else   plain
  *
  * A gzip file may end in zero bytes (tapes and pads do so). A stream that ends inside a
  * member or frame is an error, never a short text. A decompressor's memory comes from
  * memory.c, or from an arena in memory that several processes share: then its state,
- * pointers included, is theirs in turn. An arena never gives back but what was taken
+ * pointers included, is theirs in turn. An arena gives back only the piece that was taken
  * last; a decompressor takes a few pieces, once. */
 #include "data/reader.h"
 

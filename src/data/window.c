@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The window of text that files and stdin are read through. */
+/* The window of text through which files and stdin are read. */
 #include "data/reader.h"
 
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The ranks that an exchange waits for: a list that stays short however many there are,
- * and its way into the head of a fabric, where anyone may read it. It is made by the
- * thread that sleeps in wait, once the sleep has lasted, so an exchange that nobody holds
- * up pays for nothing.
+ * and its way into the head of a fabric, where any thread may read it. The thread that
+ * sleeps in wait makes the list once the sleep has lasted, so an exchange that no rank
+ * holds up pays nothing.
  *
- * The head's copy is one of relaxed atomics without a common order: a reader may see the
- * count of one moment with the ranks of the next. It is text for people; nothing is
- * decided by it. */
+ * The head's copy is made of relaxed atomics without a common order: a reader may see the
+ * count of one moment with the ranks of the next. The list is for people; no decision
+ * depends on it. */
 #include "fabric/fabric.h"
 
 void awaited_add(struct awaited *awaited, int rank)

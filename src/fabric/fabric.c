@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The emulated link, and what every fabric decides alike. */
+/* The emulated link, and decisions that are the same in every fabric. */
 #include "fabric/ruling.h"
 
 #include <math.h>

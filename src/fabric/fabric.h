@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How replicas reach each other. A fabric carries exchanges, not messages, so that each
- * fabric can do them in the best way that it has. It is one const table of eight
- * functions.
+ * fabric can do an exchange in the best way that it has. A fabric is one const table of
+ * eight functions.
  *
  * A vector is flat: n floats, in which every segment starts on a page (fabric_round_up),
  * with zeros between. The thread that holds a trainer's round machine calls begin and
@@ -17,47 +17,47 @@
 #include <pthread.h>
 
 enum exchange_kind {
-    EXCHANGE_MEAN,      /* everyone's vector and weight in, the weighted mean out */
-    EXCHANGE_ELASTIC,   /* W <- (1-alpha) W + alpha in, W out; needs nobody else */
+    EXCHANGE_MEAN,      /* all trainers' vectors and weights in, the weighted mean out */
+    EXCHANGE_ELASTIC,   /* W <- (1-alpha) W + alpha in, W out; needs no other trainer */
     EXCHANGE_STATE      /* one trainer's vectors, to all: the highest priority, then
                            lowest rank */
 };
 
 struct exchange {
     enum exchange_kind kind;
-    const struct vector *in;    /* never written by the fabric. With in_place it is the
-                                   live replica, else the contribution; with any_memory it
-                                   may be any memory, read live. It must stay until done,
-                                   or until the next begin has returned; the extents of a
-                                   state, until another exchange is done */
-    size_t n;                   /* floats of it that count, the same for all */
+    /* never written by the fabric. With in_place it is the live replica, else the
+     * contribution; with any_memory it may be any memory, read live. The vector must stay
+     * until the exchange is done, or the next begin has returned; a state's extents until
+     * another exchange is done */
+    const struct vector *in;
+    size_t n;                   /* floats of `in` that count, the same for all */
     double weight;              /* mean: finite, >= 0; all zero counts as all equal */
     double alpha;               /* elastic */
     uint64_t priority;          /* state */
     uint64_t agree;             /* the same in all trainers, as n is; else all get
                                    MISMATCH. Mean: floats of this piece and of those after
                                    it. Final: 1 + enum descant_final */
-    uint64_t note;              /* a number of the caller's, which goes with its state */
+    uint64_t note;              /* a number of the caller's that goes with its state */
     bool final;                 /* the last: waits until every living trainer has begun
-                                   one */
+                                   its last */
 };
 
 enum fabric_progress {
     FABRIC_WAITING,     /* there is nothing to do until wait returns */
     FABRIC_CALLED,      /* no exchange is open here, and others wait for one, or to
                            join */
-    FABRIC_WORKED,      /* a bounded piece is done (100 us at most); call again */
+    FABRIC_WORKED,      /* a piece of work is done (100 us at most); call again */
     FABRIC_PART,        /* *part is filled; call again after using it */
     FABRIC_DONE,
     FABRIC_FAILED       /* for good: f->status says why. A smaller group is not a
                            failure */
 };
 
-/* A result: a mean or a state comes in one part, an elastic exchange in many, in any
- * order. */
+/* A part of a result: a mean or a state comes in one part, an elastic exchange in many,
+ * in any order. */
 struct fabric_part {
-    enum exchange_kind kind;    /* STATE where another trainer made it one: take it as it
-                                   is */
+    enum exchange_kind kind;    /* STATE where another trainer's STATE made the round one:
+                                   take the part as it is */
     const float *out;           /* out[0] is float `from`; mean: valid until the next
                                    begin, else until the next poll */
     size_t from, n;
@@ -90,7 +90,7 @@ struct fabric_start {
     size_t room;                /* floats of contribution and result, >= n */
     bool in_place;              /* peers may read alloc'ed segments live: no
                                    contribution */
-    bool collective;            /* rounds need everyone (mean); else anyone exchanges
+    bool collective;            /* rounds need all trainers (mean); else each exchanges
                                    alone */
     bool gradients;             /* means are of gradients, and not of replicas */
     bool center;                /* elastic: a central copy is wanted */
@@ -113,11 +113,11 @@ struct fabric_options {
     double start_s;
     double dead_s;              /* over a link where ranks come and go: a rank that was
                                    silent for so long counts as dead; 0: 10 s */
-    bool joins;                 /* over such a link: the job runs already, so this rank
+    bool joins;                 /* over such a link: the job runs already, and this rank
                                    founds none */
     enum wire wire;             /* how means are to be sent */
     const struct log *log;
-    const struct link_type *link;   /* of tests: the link, instead of MPI, */
+    const struct link_type *link;   /* for tests: the link to use instead of MPI, */
     void *context;                  /* and its world */
 };
 
@@ -141,7 +141,7 @@ enum { FABRIC_NAMED = 16 };
 struct awaited {
     enum fabric_wait wait;
     enum exchange_kind kind;
-    uint32_t round;             /* its number; 0: it has none */
+    uint32_t round;             /* the round's number; 0: none */
     int n, n_named;
     int ranks[FABRIC_NAMED];    /* ascending */
 };
@@ -155,7 +155,7 @@ struct fabric {
     const struct fabric_type *type;
     struct log log;
     int rank;                           /* settled by open */
-    int size;                           /* asked for */
+    int size;                           /* as asked for */
     int host, hosts, local_rank;        /* set by open: as in descant_members; hosts 0:
                                            there is one machine, and local ranks are
                                            ranks */
@@ -178,17 +178,16 @@ struct fabric {
                                            for all members, from each begin to the mean's
                                            part */
     descant_status status;              /* why FAILED; the holder of the machine's */
-    struct notes *_Atomic notes;        /* where events are noted; NULL: nobody reads
-                                           them. The thread that starts sets it, the one
-                                           that closes clears it, and threads in
-                                           descant_waits may read it before */
+    /* where events are noted; NULL: none are read. The thread that starts sets it, the
+     * one that closes clears it, and threads in descant_waits may read it before */
+    struct notes *_Atomic notes;
     /* set by start, then constant */
     float *contribution;                /* room floats to be filled before begin; NULL: in
                                            place */
     float *outer[2];
-    float *center;                      /* n floats; NULL: none. For saving and loading.
-                                           Shared; or, over mpi, as this trainer saw it
-                                           last, and whole after a state */
+    /* n floats; NULL: none. For saving and loading. Shared; or, over mpi, this trainer's
+     * last view of it, and whole after a state */
+    float *center;
     /* written by poll, and by a wait whose bound is past; read by any thread. Relaxed:
        figures order nothing */
     _Atomic int members;                /* trainers that take part now */
@@ -273,19 +272,19 @@ struct fabric_post {
 
     /* the last parcel to it has been taken */
     bool (*free)(struct fabric *f, int rank);
-    /* memory for the next parcel's floats; while free */
+    /* memory for the next parcel's floats; only while free */
     float *(*box)(struct fabric *f, int rank);
     void (*send)(struct fabric *f, int rank, const void *head, size_t n);
 
-    /* one has arrived from it */
+    /* a parcel has arrived from the rank */
     bool (*look)(struct fabric *f, int rank, struct parcel *parcel);
     void (*taken)(struct fabric *f, int rank);
 };
 
 struct fabric_type {
     const char *name, *address, *help;
-    const struct fabric_rows *rows;     /* NULL: it is never many_hosts */
-    const struct fabric_post *post;     /* NULL: its ranks are one process */
+    const struct fabric_rows *rows;     /* NULL: the fabric is never many_hosts */
+    const struct fabric_post *post;     /* NULL: the fabric's ranks are one process */
     bool shared;                        /* alloc's memory is a mapping that other
                                            processes see */
     uint64_t look_ns;                   /* what workers lose when the shadow wakes to
@@ -297,8 +296,8 @@ struct fabric_type {
     descant_status (*open)(struct fabric **out, const struct fabric_options *options);
 
     /* Zeroed memory for floats [at, at + n) of the replica, which peers can read in
-     * place; `at` is on a page. It is the fabric's until close, which leaves memory that
-     * kept_has. NULL, and a line in the log, if there is none. Before start. */
+     * place; `at` is on a page. The memory is the fabric's until close, which leaves
+     * memory that kept_has. NULL, after a line in the log: no memory. Before start. */
     float *(*alloc)(struct fabric *f, size_t at, size_t n);
 
     /* The zeroed block of that name, one for all trainers of the machine, until close. */
@@ -363,7 +362,7 @@ void notes_fini(struct notes *notes);
 /* NULL is allowed */
 void notes_add(struct notes *notes, enum descant_event_kind kind, int rank);
 void notes_ring(struct notes *notes);
-/* room for NOTES; how many */
+/* out: room for NOTES; returns how many */
 int notes_take(struct notes *notes, struct fabric_note *out);
 
 /* --- fabric.c --- */
@@ -376,7 +375,7 @@ struct limits {
 descant_status exchange_check(const struct exchange *exchange,
                               const struct limits *limits, const struct log *log);
 
-/* MISMATCH if they differ; the log names the first line that does. */
+/* MISMATCH if the manifests differ; the log names the first line that does. */
 descant_status manifest_check(const char *theirs, const char *mine,
                               const struct log *log);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Notes: trainers that came, went, died or were left out, on the way from the thread that
- * sees it to the one that tells people (sync/events.c).
+/* Notes of trainers that came, went, died or were left out, on their way from the thread
+ * that sees these events to the one that reports them (sync/events.c).
  *
  * Fabrics write them in poll and wait, which may be a worker's step; so a writer holds
- * the lock for a few comparisons, allocates nothing, and never sleeps for the reader, who
- * takes the whole list out at once. A repeated event is counted in the unread note that
- * is there; without room it is counted under the rank -1. */
+ * the lock for a few comparisons, allocates nothing, and never sleeps for the reader,
+ * which takes the whole list out at once. A repeated event is counted in the unread note
+ * that is there; without room it is counted under the rank -1. */
 #include "fabric/fabric.h"
 
 #include <string.h>

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The rules of a round that all fabrics share. They are pure: what the members have
- * brought goes in, what the round is comes out, and a test goes through all small cases
- * (tests/test_ruling.c).
+/* The rules of a round that all fabrics share. They are pure: the members' offers go in,
+ * the ruling comes out, and a test goes through all small cases (tests/test_ruling.c).
  *
- *   1. A round is of the members at work; where nobody is at work, of those at their end.
- *      It closes when every one of them has arrived.
+ *   1. A round is of the members at work; where no member is at work, of those at their
+ *      end. It closes when all of these have arrived.
  *   2. One STATE among the arrivals makes the round a state. Its source is the member
  *      that offers one with the highest priority; of several, the lowest rank.
  *   3. Members of a mean, and of any final round, must ask for the same. In a state among
  *      means the others only answer a call, and may bring anything.
- *   4. A vector that is not finite has no share. The others share by their weights.
- *   5. Elastic exchanges arrive only because a STATE has called them. When its caller has
- *      gone, their round is void. */
+ *   4. A vector that is not finite has no share. The other vectors share by their
+ *      weights.
+ *   5. Elastic exchanges arrive only because a STATE has called them. When the STATE's
+ *      trainer has gone, their round is void. */
 #include "fabric/ruling.h"
 
 #include <math.h>
@@ -59,7 +59,7 @@ static int source_of(const struct offer *offers, int n)
     return best;
 }
 
-/* How many are good. */
+/* The number of good offers. */
 static int share_out(const struct offer *offers, int n, double *shares)
 {
     int good = 0;
@@ -117,7 +117,7 @@ bool offers_differ(const struct offer *a, const struct offer *b)
     return a->n != b->n || a->agree != b->agree;
 }
 
-/* A long mean comes in pieces, and agrees on what is left of it. */
+/* A long mean comes in pieces, and its members agree on the rest of it. */
 static uint64_t floats_of(const struct offer *offer)
 {
     return offer->agree > offer->n ? offer->agree : offer->n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The rules of a round: its members, and its kind, by the offers that have arrived. */
+/* The rules of a round: its members and its kind, by the offers that have arrived. */
 #ifndef RULING_H
 #define RULING_H
 
@@ -17,26 +17,25 @@ struct offer {
 };
 
 enum ruling_what {
-    RULING_VOID,        /* nobody has arrived who wants a round: elastic arrivals go on
-                           alone */
+    RULING_VOID,        /* no arrival wants a round: elastic arrivals go on alone */
     RULING_WAITS,       /* for the members that have not arrived; they are called */
     RULING_DIFFER,      /* members ask for different things: all fail */
     RULING_STATE,
     RULING_MEAN,
-    RULING_EMPTY        /* a mean in which no vector is good: nothing comes out */
+    RULING_EMPTY        /* a mean in which no vector is good, without a result */
 };
 
 struct ruling {
     enum ruling_what what;
-    int place;                  /* STATE: the source's; DIFFER: of one that differs from
-                                   place 0 */
+    int place;                  /* STATE: the source's; DIFFER: that of an offer which
+                                   differs from place 0's */
     uint64_t n;                 /* floats that all have */
     bool one_reference;         /* all differences are from the same result */
 };
 
 /* How a trainer stands to the next round. */
 enum standing {
-    STANDING_NONE,      /* it brings nothing: not here, or absent */
+    STANDING_NONE,      /* not here, or absent: it brings nothing */
     STANDING_END,       /* at its end */
     STANDING_WORK
 };
@@ -47,27 +46,29 @@ struct gathering {
     int members, arrived;
 };
 
-/* So many trainers more of one standing; rule 1. Begin with zeros. */
+/* Adds so many trainers of one standing (rule 1). Begin with zeros. */
 void gathering_add(struct gathering *g, enum standing standing, int members, int arrived);
 
-/* `offers` are those of the `arrived` among so many members. alone: exchanges need nobody
- * else, and only a STATE makes a round. shares: of a mean, by place; room for all who
- * have arrived. */
+/* The ruling on the offers of `arrived` of the members. alone: exchanges need no other
+ * trainer, and only a STATE makes a round. shares: filled by place for a mean; room for
+ * all that have arrived. */
 struct ruling round_rule(const struct offer *offers, int arrived, int members, bool alone,
                          double *shares);
 
-/* How two offers of a round differ, for the log. */
+/* Writes how two offers of a round differ, for the log. */
 bool offers_differ(const struct offer *a, const struct offer *b);
 void offers_say(char *text, size_t room, const struct offer *a, const struct offer *b);
 
-/* Two manifests' first lines that differ; false: there are none. */
+/* Finds the first lines in which two manifests differ; false: the manifests are the
+ * same. */
 struct differing {
     int n[2];                   /* characters to show */
     const char *text[2];        /* not ended by 0 */
 };
 bool manifests_differ(const char *a, const char *b, struct differing *out);
 
-/* In place. By a power of two, so that no sum overflows; all zero counts as all equal. */
+/* Scales weights in place, by a power of two so that no sum overflows; all zero counts as
+ * all equal. */
 void weights_to_shares(double *weight, int n);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A job of one trainer. Nothing is sent, yet every exchange does what it would do among
- * many, so that a plan behaves alone as in company: the mean of one is a copy, the state
- * is its own, and the elastic exchange really moves its centre,
+/* A job of one trainer. Nothing is sent, yet every exchange has the effect that it would
+ * have among many, so that a plan behaves alone as in company: the mean of one is a copy,
+ * the state is the trainer's own, and the elastic exchange really moves its centre,
  *     W <- W + alpha (w - W),
  * one chunk a poll. A contribution with NaN or Inf is left out: the exchange is done
  * without a part and the centre keeps its values.
@@ -15,7 +15,7 @@ enum self_phase { SELF_IDLE, SELF_BEGUN, SELF_GIVING, SELF_LAST };
 
 struct self {
     struct fabric f;
-    struct block *segments, *shares;
+    struct memory_block *segments, *shares;
     bool started;
     bool had_state;
     size_t n;                   /* floats of the flat vector */
@@ -144,7 +144,8 @@ static enum fabric_progress self_mean(struct self *self, struct fabric_part *par
 {
     const struct exchange *x = &self->x;
     const float *out = NULL;
-    if (!self->result && !self->f.contribution)     /* the last mean, of one: it has it */
+    /* the last mean, of one: the trainer has the result */
+    if (!self->result && !self->f.contribution)
         return vector_finite(x->in, x->n) ? self_done(self) : self_bad(self);
     bool whole = !self->result && vector_reach(x->in, 0, &out) >= x->n && out;
     if (!whole) {
@@ -210,7 +211,7 @@ static enum fabric_progress self_poll(struct fabric *f, struct fabric_part *part
     return self_state(self, part);
 }
 
-/* Nothing ever moves but by this trainer: there is only the bound to wait for. */
+/* Only this trainer moves anything, so wait sleeps until the bound. */
 static void self_wait(struct fabric *f, uint64_t until_ns)
 {
     (void)f;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The loops over parameters (kernels.h says what each computes, and why races are allowed
+/* The loops over parameters (kernels.h has their formulas, and why races are allowed
  * here).
  *
- * Written with vectors of 16 floats that the compiler maps to what the instruction set
- * has. This file is compiled once for each set, with KERNELS naming the table. Rules that
- * keep the bits the same everywhere: no contraction of a*b+c, sums in a fixed order of
- * lanes, the mean in double and rounded once. A test of finiteness rides along: x*0 is 0
- * for every finite x, NaN for the others, and a NaN stays in the sum. Runs on whichever
+ * Written with vectors of 16 floats that the compiler maps to the instruction set's
+ * vectors. This file is compiled once for each set, with KERNELS naming the table. Rules
+ * that keep the bits the same everywhere: no contraction of a*b+c, sums in a fixed order
+ * of lanes, the mean in double and rounded once. A test of finiteness rides along: x*0 is
+ * 0 for every finite x, NaN for the others, and a NaN stays in the sum. Runs on whichever
  * thread holds the data; keeps no state. */
 #include "kernels/kernels.h"
 

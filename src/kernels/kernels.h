@@ -30,8 +30,8 @@ struct kernels {
     const char *name;
     /* dst = src; false if a value is NaN or Inf (copied all the same) */
     bool (*copy)(float *dst, const float *src, size_t n);
-    /* the same past the caches: for what others read later, and more than a cache holds
-     */
+    /* the same past the caches: for floats that others read later, and that are more than
+     * a cache holds */
     bool (*copy_past)(float *dst, const float *src, size_t n);
     bool (*finite)(const float *src, size_t n);
     /* the sum of squares; not finite where a value is not, and only there */
@@ -66,11 +66,11 @@ struct kernels {
     /* counts[h] += how many of n bytes are h, for h above 0 */
     void (*tally)(const unsigned char *heat, size_t n, uint32_t *counts);
 
-    /* Encoded means (wire.h). Sums and differences stay within what bf16 can hold.
-     * r = a (x - R) + b r; false if x has NaN or Inf, which counts as R */
+    /* Encoded means (wire.h). Sums and differences stay within the range of bf16. r = a
+     * (x - R) + b r; false if x has NaN or Inf, which counts as R */
     bool (*owe)(float *r, const float *x, const float *R, float a, float b, size_t n);
     /* out = u rounded, to nearest and even; u = a (u - out). q8: blocks of a scale and
-     * 256 signed bytes, the last may be shorter; what is below 2^-100 is rounded to 0 */
+     * 256 signed bytes, the last may be shorter; values below 2^-100 are rounded to 0 */
     void (*bf16_put)(void *out, float *u, float a, size_t n);
     void (*q8_put)(void *out, float *u, float a, size_t n);
     /* sum = from + a in; sum may be from */

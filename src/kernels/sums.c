@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Adding a gradient to a sum. A test of finiteness rides along: x*0 is 0 for every finite
- * x and NaN for the others. What is tested is the new sum: the old one was finite, so it
- * also tells when a sum has become more than a float holds. Compiled for speed
- * (Makefile). */
+ * x and NaN for the others. The new sum is tested: the old one was finite, so the test
+ * also tells when a sum overflows. Compiled for speed (Makefile). */
 #include "kernels/sums.h"
 
 /* -0 + x has the bits of x, whatever its sign. */

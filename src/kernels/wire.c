@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Encoded stretches of a mean (wire.h), in pieces that stay in the first cache between
- * the two loops that an encoding takes: what is meant, which needs memory, and its
- * rounding. Keeps no state; runs on any thread that holds the vectors. */
+ * the two loops of an encoding: the exact values, which need memory, and their rounding.
+ * Keeps no state; runs on any thread that holds the vectors. */
 #include "kernels/wire.h"
 
 #include "kernels/kernels.h"
@@ -11,7 +11,7 @@
 
 enum { PIECE = 8 * WIRE_BLOCK };
 
-/* A share below it changes nothing in a mean; what is owed may be lost there, but not
+/* A share below it changes nothing in a mean; debts may be lost there, but must not
  * become infinite. */
 #define LEAST_SHARE 0x1p-60
 

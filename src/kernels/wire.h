@@ -28,10 +28,10 @@ size_t wire_slice(size_t n, int slices, int slice);
 struct wire_part {
     enum wire wire;
     size_t n;
-    const float *x;     /* what it brings; may change meanwhile */
+    const float *x;     /* the member's vector; may change meanwhile */
     const float *R;     /* the reference */
     float *r;           /* owed */
-    double share;       /* of the mean, above 0; those of all make 1 */
+    double share;       /* of the mean, above 0; all members' shares make 1 */
 };
 
 /* A member that does not own the slice: out = Q(x - R + r / share), and r the error.

@@ -84,13 +84,13 @@ struct link_entry {
     /* between mpi.c and its module: */
     _Atomic bool entered;           /* MPI_Init has returned */
     bool timed_out;                 /* some have not come, */
-    char why[256];                  /* or else what is wrong */
+    char why[256];                  /* or else the reason */
 };
 
 struct link_place {
     int rank, size;                 /* size: how many ranks there can be */
     uint64_t generation;            /* of this rank; not 0 */
-    bool fixed;                     /* nobody comes later, and a death ends the job */
+    bool fixed;                     /* no rank comes later, and a death ends the job */
     bool wakes;                     /* a sleep ends at the latest when there is news */
     int host;                       /* the lowest rank of this machine */
     int local_rank, local_size;     /* among those of this machine */
@@ -165,18 +165,19 @@ struct link_type {
      * message can move on. */
     void (*sleep)(struct link *link, uint64_t most_ns, uint64_t until_ns);
 
-    /* The end with this peer, or, for LINK_ANY, with all peers, of what is below a series
-     * (10), or of everything: LINK_PEER (9), of one peer. It may be called whether the
-     * peer is there, is gone or never came. False: the link is fixed and cannot let go of
-     * its peer's messages, which may still be read and written; the job is to end. */
+    /* Ends messages with this peer, or, for LINK_ANY, with all peers: those below a
+     * series (10), or, for LINK_PEER, all messages with one peer (9). It may be called
+     * whether the peer is there, is gone or never came. False: the link is fixed and
+     * cannot let go of its peer's messages, which may still be read and written; the job
+     * is to end. */
     bool (*forget)(struct link *link, int rank, uint64_t below);
 
     const char *(*why)(const struct link *link);    /* a function has returned false */
 
     /* Gives up all messages that are open. A link that still has copies of words to write
-     * waits for that, for a bounded time (9). together: all ranks call it now; else what
-     * the ranks have in common stays. False, of a fixed link alone: messages are under
-     * way still, and the link may read and write their bytes at any time from now on. */
+     * waits for that, for a bounded time (9). together: all ranks call it now; else state
+     * that the ranks share stays. False, of a fixed link alone: messages are under way
+     * still, and the link may read and write their bytes at any time from now on. */
     bool (*close)(struct link *link, bool together);
 };
 

@@ -30,10 +30,10 @@
 
 #define SAY_NS UINT64_C(5000000000)
 
-enum { ENTER_S = 10 };          /* that MPI_Init may take at its normal work */
+enum { ENTER_S = 10 };          /* in which MPI_Init normally returns */
 
 static const struct library {
-    const char *name, *file, *package, *symbol;     /* symbol: it alone has it */
+    const char *name, *file, *package, *symbol;     /* symbol: only this library has it */
 } libraries[MPI_LIBRARIES] = {
     [MPI_LIBRARY_OPENMPI] = {"Open MPI", "descant-mpi-openmpi.so", "libopenmpi-dev",
                              "ompi_mpi_comm_world"},
@@ -75,7 +75,7 @@ static void add(struct folders *f, const char *folder, int length, const char *t
     f->n += n > 0 && n < PATH_MAX;
 }
 
-/* Length of the path of the folder that a file or a folder is in. */
+/* The length of the path of the folder that a file or a folder is in. */
 static int up(const char *path, int length)
 {
     while (length > 0 && path[length - 1] != '/')
@@ -89,7 +89,7 @@ static bool this_library(char *path)
     return dladdr(libraries, &here) && here.dli_fname && realpath(here.dli_fname, path);
 }
 
-/* Where modules are looked for, in this order. */
+/* The folders in which modules are searched, in this order. */
 static void list_folders(struct folders *f)
 {
     char library[PATH_MAX] = "", program[PATH_MAX] = "";
@@ -202,7 +202,7 @@ enum mpi_library mpi_module_wanted(void)
 
 /* --- loading --- */
 
-static _Atomic bool loaded;     /* so MPI's launcher hears of this process by MPI */
+static _Atomic bool loaded;     /* from now on MPI tells the launcher of this process */
 
 static const struct link_type *load(const struct log *log)
 {
@@ -240,8 +240,8 @@ static bool waits(struct entrance *e)
     return !atomic_load(&e->over) && !atomic_load(&e->entry->entered);
 }
 
-/* Says that it waits after 5, 10, 20, … seconds, as a start does. Ranks 0 and 1 say it,
- * in case rank 0 is the late one. */
+/* Logs the wait after 5, 10, 20, … seconds, as a start does. Ranks 0 and 1 log it, in
+ * case rank 0 is the late one. */
 static void *watch(void *of)
 {
     struct entrance *e = of;
@@ -274,10 +274,11 @@ static void *watch(void *of)
              "raise start_s "
              "(--start-s)",
              most_s);
-    _exit(1);               /* by which the launcher hears of it */
+    _exit(1);               /* the launcher sees the exit */
 }
 
-/* Launchers bind each rank to one core, if they are told nothing. */
+/* The launcher's option against binding each rank to one core, which launchers do by
+ * default. */
 static const char *unbinding(void)
 {
     switch (mpi_module_launcher()) {
@@ -320,7 +321,7 @@ static struct link *meet(struct link_entry *entry, struct link_place *place)
     return link;
 }
 
-/* All else is the module's. */
+/* Only meet is here; the module has all other functions. */
 const struct link_type link_mpi = {.version = LINK_VERSION, .name = "MPI", .meet = meet};
 
 void mpi_module_abort(int status)

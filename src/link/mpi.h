@@ -12,9 +12,9 @@
 
 enum mpi_library { MPI_LIBRARY_OPENMPI, MPI_LIBRARY_MPICH, MPI_LIBRARIES };
 
-/* The module's file, where there is one. */
+/* Finds the module's file. */
 bool mpi_module_find(enum mpi_library library, char *path, size_t room);
-/* Where there is no module: a text with its name, the folders searched, and advice. */
+/* Where there is no module: writes its name, the folders searched, and advice. */
 const char *mpi_module_missing(char *text, size_t room);
 const char *mpi_module_name(enum mpi_library library);
 
@@ -27,8 +27,8 @@ enum mpi_launcher mpi_module_launcher(void);
  * launcher's, else the one that has a module. */
 enum mpi_library mpi_module_wanted(void);
 
-/* This process ends with the status, before it has come to MPI_Init, or in it: the
- * launcher ends the job. Open MPI's does so by itself; MPICH's would let the other ranks
+/* Tells the launcher to end the job, for this process ends with the status before or in
+ * MPI_Init. Open MPI's launcher ends the job by itself; MPICH's would let the other ranks
  * wait for ever. */
 void mpi_module_abort(int status);
 

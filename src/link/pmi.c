@@ -5,12 +5,12 @@
  * MPI_Finalize alone, and leaves nothing unread on it, so that between the two it can be
  * spoken on here; and before MPI_Init by a process that will not come to it.
  *
- * The barrier is the launcher's, and no message of MPI's carries it. Once all ranks
- * are in the barrier, each has received all it wants; until then a rank must move what
- * it has sent, for MPI may hold the rest of a send that it has called complete. A rank
- * comes to the barrier as its process ends, which may be long after the end of the
- * job: the other ranks wait for it there, because a launcher may end the whole run
- * when one rank ends. */
+ * The launcher keeps the barrier, and no message of MPI carries it. Once all ranks are in
+ * the barrier, each has received all it wants; until then a rank must move what it has
+ * sent, for MPI may hold the rest of a send that it has called complete. A rank comes to
+ * the barrier as its process ends, which may be long after the end of the job: the other
+ * ranks wait for it there, because a launcher may end the whole run when one rank
+ * ends. */
 #include "link/pmi.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ static int descriptor(void)
     if (!end || *end || number < 0 || number >= 1 << 20)
         return -1;
     bool stream = getsockopt((int)number, SOL_SOCKET, SO_TYPE, &type, &n) == 0 &&
-                  /* else the number is another descriptor's now */
+                  /* else the number is now another descriptor */
                   type == SOCK_STREAM;
     return stream ? (int)number : -1;
 }
@@ -48,7 +48,8 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* A line that begins so, and nothing else, in at most so many milliseconds. */
+/* Reads one line that begins so, in at most so many milliseconds; false: another line, or
+ * none. */
 static bool hear(int fd, const char *want, void (*progress)(void), int most_ms)
 {
     char line[ANSWER];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The simulated link: its table, and the functions by which a driver takes time forward
- * (simulated.h). An end does nothing by itself: its functions note what is to happen, as
- * events, and simulated_run makes it happen. sleep returns at once; the driver takes up
- * other ranks meanwhile.
+ * (simulated.h). An end does nothing by itself: its functions push events, and
+ * simulated_run makes them happen. sleep returns at once; the driver goes on with other
+ * ranks meanwhile.
  *
- * The world has all memory that its ends use, so that a message that is on its way when
- * an end has closed, or died, is nobody's but the world's. */
+ * The world owns all memory that its ends use, so that a message on its way outlives an
+ * end that has closed or died. */
 #include "link/simulated.h"
 #include "link/simulated_parts.h"
 
@@ -172,7 +172,7 @@ static bool collect(struct link *link, struct link_news *news)
 static void set_timer(struct end *end)
 {
     if (end->timer_ns && end->timer_ns <= end->wakes_ns)
-        return;                 /* it is set again when that is over */
+        return;                 /* set again when the pause is over */
     end->timer_ns = end->wakes_ns;
     simulated_push(end->world, (struct event){.at_ns = end->wakes_ns, .kind = EVENT_WAKE,
                                               .a = end->rank});
@@ -347,7 +347,7 @@ bool simulated_fault(struct simulated *world, const struct simulated_fault *faul
     return !world->failed;
 }
 
-/* A cut that begins while there is one makes it longer. */
+/* A cut that begins during another one makes that longer. */
 static void cut(struct simulated *world, const struct simulated_fault *fault)
 {
     int a = fault->rank, b = fault->other, low = a < b ? a : b, high = a < b ? b : a;
@@ -504,7 +504,7 @@ int simulated_turn(struct simulated *world, uint64_t until_ns)
     world->running = NULL;
     while (!world->failed && simulated_next(world) <= world->now_ns &&
            world->heap[0].kind == EVENT_CONNECT)
-        step(world);            /* a rank that meets a thousand at once is told once */
+        step(world);            /* a rank that meets a thousand at once is woken once */
     while (!(end = take_ready(world))) {
         uint64_t next = simulated_next(world);
         if (world->failed || next > until_ns || next == UINT64_MAX) {

@@ -11,8 +11,9 @@
  *
  *   - It leaves when the host's outgoing side is free, and occupies it for as long as it
  *     takes.
- *   - Its head comes latency + jitter later. It occupies the incoming side of the
- *     receiver's host from then on, or once that is free, for as long as it takes there.
+ *   - Its head comes latency + jitter later. The message occupies the incoming side of
+ *     the receiver's host from then on, or once that is free, for as long as it takes
+ *     there.
  *   - Words do not wait for bulk on either side; the bulk after them is later by the
  *     time that they take.
  *   - Bulk leaves when its receiver's room for it is known: latency after the receive was
@@ -32,7 +33,8 @@ struct simulated;
 struct simulated_options {
     int ranks, per_host;        /* per_host 0: each rank has a host of its own */
     uint64_t seed;
-    bool fixed;                 /* link_place.fixed: nobody comes late, forgets or dies */
+    bool fixed;                 /* link_place.fixed: no rank comes late, forgets or
+                                   dies */
     uint64_t latency_ns, near_latency_ns;
     uint64_t jitter_ns;         /* up to so much more, by chance */
     double bytes_per_s;         /* of each host, each way; 0: messages take no time */
@@ -49,8 +51,8 @@ uint64_t simulated_next(const struct simulated *world);     /* event; UINT64_MAX
 void simulated_run(struct simulated *world, uint64_t until_ns);     /* all until then */
 
 /* The next rank that can go on: it has met, lives, does not sleep and is not paused.
- * Where all wait, time goes on to the next event. -1: nobody can before until_ns, which
- * it is then. */
+ * Where all wait, time goes on to the next event. -1: no rank can before until_ns, and
+ * time is until_ns then. */
 int simulated_turn(struct simulated *world, uint64_t until_ns);
 bool simulated_sleeps(const struct simulated *world, int rank);
 
@@ -62,8 +64,8 @@ enum simulated_fault_kind {
     SIMULATED_CUT,      /* rank and other do not reach each other, until until_ns */
     SIMULATED_PART,     /* rank is on side `other` until until_ns, and reaches that side
                            alone; all ranks begin on side 0 */
-    SIMULATED_DIE,      /* rank dies, and its host tells the others: they find it gone */
-    SIMULATED_VANISH    /* it dies and nobody tells: it is silent */
+    SIMULATED_DIE,      /* rank dies, and its host tells the others that it is gone */
+    SIMULATED_VANISH    /* rank dies untold, and is silent */
 };
 
 struct simulated_fault {

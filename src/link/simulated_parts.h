@@ -32,12 +32,12 @@ struct simulated_message {
     const void *p;              /* the sender's, or copy */
     size_t bytes;
     void *op;
-    struct receive *receive;    /* that it will end */
+    struct receive *receive;    /* the receive that it will end */
     uint64_t tail_ns;           /* its last byte cannot come before */
     enum message_state state;
-    int n_events;               /* in the heap that have it */
+    int n_events;               /* events in the heap that have the message */
     bool word, copied;
-    bool open;                  /* it has not ended for its sender */
+    bool open;                  /* not ended for its sender yet */
     bool announced;             /* bulk: its receiver knows of it */
     bool dropped;               /* out of its channel; its last event frees it */
     unsigned char copy[];
@@ -56,7 +56,7 @@ struct channel {
     int tag, copies;            /* words that are copied and not taken */
     struct simulated_message *first, *last, *unpaired;
     int n_events;               /* of its messages, in the heap */
-    struct receive *receives, *last_receive, *spare;    /* spare: not paired */
+    struct receive *receives, *last_receive, *spare;    /* spare: not paired yet */
     bool in_line;
     struct channel *line, *line_last, *line_next, *line_before;
 };
@@ -68,7 +68,7 @@ enum view_state { VIEW_NONE, VIEW_THERE, VIEW_GONE };
 
 struct simulated_view {
     uint64_t generation;
-    uint64_t below;             /* series that this end is through with, of this peer */
+    uint64_t below;             /* this end has forgotten all lower series of the peer */
     enum view_state state;
     struct channel *channels;   /* from there to here */
 };
@@ -86,9 +86,9 @@ struct end {
     struct channel **table;     /* by sender and tag */
     size_t table_room, n_channels;
     struct simulated_view *views;         /* (ranks) NULL: the world is fixed */
-    uint64_t below;             /* series that it is through with, of all peers */
-    size_t n_open;              /* messages that it has sent, and have not ended */
-    /* the news that collect will tell, and those that it told last */
+    uint64_t below;             /* it has forgotten all lower series of all peers */
+    size_t n_open;              /* messages that it has sent and that have not ended */
+    /* news for the next collect, and those of the last one */
     struct link_ended *ended, *told;
     int n_ended, ended_room, told_room;
     struct link_peer *peers, *told_peers;
@@ -157,21 +157,22 @@ static inline bool simulated_hears(const struct end *end, const struct end *peer
 
 void simulated_push(struct simulated *world, struct event event);
 struct event simulated_pop(struct simulated *world);
-void simulated_ready(struct end *end);          /* it can go on, also if it slept */
+void simulated_ready(struct end *end);          /* the end can go on, also if it slept */
 void simulated_ended(struct end *end, struct link_ended ended);
 void simulated_told(struct end *end, struct link_peer peer);
-/* The channel, made where there is none. from NULL: of receives from LINK_ANY. NULL: no
+/* Finds the channel, or makes it. from NULL: of receives from LINK_ANY. NULL: no
  * memory. */
 struct channel *simulated_channel(struct end *to, struct end *from, int tag,
                                   uint64_t series);
-void simulated_channel_drop(struct channel *channel);       /* which has nothing in it */
+void simulated_channel_drop(struct channel *channel);       /* an empty one */
 bool simulated_grow(void *array, int *room, int n, size_t size);     /* for n + 1 */
 void *simulated_record(struct simulated *world, enum record kind);  /* NULL: no memory */
 void simulated_give_record(struct simulated *world, enum record kind, void *record);
 
 /* --- simulated_wire.c --- */
 
-/* From then on, when messages from one get to the other; UINT64_MAX: never. */
+/* The time, from a given one on, when messages from one rank reach the other; UINT64_MAX:
+ * never. */
 uint64_t simulated_arrives(const struct simulated *world, const struct end *from,
                            const struct end *to, uint64_t at_ns);
 bool simulated_send(struct channel *channel, const void *p, size_t bytes, void *op);
@@ -180,16 +181,17 @@ void simulated_announced(struct simulated_message *message);
 void simulated_leaves(struct simulated_message *message);
 void simulated_head(struct simulated_message *message);
 void simulated_tail(struct simulated_message *message);
-/* Nothing of the sender's is read any more; words that have left arrive. tell: the sender
- * is. */
+/* Reads no more of the sender's memory; words that have left arrive. tell: the sender's
+ * messages end as failed. */
 void simulated_sender_stops(struct channel *channel, bool tell);
-/* Nothing of the receiver's is written any more, and nothing arrives. tell: the receiver
- * is. */
+/* Writes no more to the receiver's memory, and nothing arrives. tell: the receiver's
+ * receives end as failed. */
 void simulated_receiver_stops(struct channel *channel, bool tell);
-/* The same, but messages that arrive wait for the next end of that rank. */
+/* The same, but messages that arrive wait for the rank's next end. */
 void simulated_receiver_closes(struct channel *channel);
 void simulated_channel_free(struct channel *channel);
-void simulated_message_free(struct simulated_message *message);   /* if it was dropped */
+/* if the message was dropped */
+void simulated_message_free(struct simulated_message *message);
 
 /* --- simulated_peers.c --- */
 
@@ -197,7 +199,7 @@ void simulated_meets(struct end *end);
 void simulated_connects(struct simulated *world, const struct event *event);
 void simulated_finds_gone(struct simulated *world, const struct event *event);
 void simulated_forgets(struct end *end, struct end *peer);
-/* The end is through with series below this one; peer NULL: of all peers. */
+/* The end forgets all series below this one; peer NULL: of all peers. */
 void simulated_through(struct end *end, struct end *peer, uint64_t below);
 void simulated_dies(struct end *end, bool told);
 bool simulated_closes(struct end *end);             /* link_type.close */

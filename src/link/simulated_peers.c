@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Of a simulated world: which ends are there for each other. Each end has a view of each
- * other rank.
- * Two ends are connected when both views are THERE, each with the other's generation:
+/* The connections of a simulated world. Each end has a view of each other rank. Two ends
+ * are connected when both views are THERE, each with the other's generation:
  *
  *   meeting     an end that meets dials all others. A view of an older generation becomes
  *               GONE, and the connection waits until that end has forgotten it
@@ -9,7 +8,7 @@
  *   forgetting  the view becomes NONE, and the other's GONE, a latency later
  *
  * A view that is NONE keeps the generation that was forgotten, which never comes again.
- * In a fixed world there are no views: everybody is there. */
+ * In a fixed world there are no views: all ranks are there. */
 #include "link/simulated_parts.h"
 
 #include <assert.h>
@@ -70,13 +69,13 @@ static void come(struct end *end, const struct end *peer)
     simulated_told(end, (struct link_peer){peer->rank, peer->generation, false});
 }
 
-/* From one end to another, but those of receives from LINK_ANY. */
+/* The channels from one end to another, without those of receives from LINK_ANY. */
 static struct channel *channels_of(struct end *to, const struct end *from)
 {
     return to->views ? view_of(to, from)->channels : NULL;
 }
 
-/* All of them, by a function; */
+/* Calls a function for all channels from one end to another. */
 static void each_of_peer(struct end *to, const struct end *from,
                          void (*act)(struct channel *, bool), bool tell)
 {
@@ -84,7 +83,7 @@ static void each_of_peer(struct end *to, const struct end *from,
         act(c, tell);
 }
 
-/* and all of a receiver. */
+/* Calls a function for all channels of a receiver. */
 static void each_channel(struct end *to, void (*act)(struct channel *, bool), bool tell)
 {
     for (size_t i = 0; i < to->table_room; i++)
@@ -131,7 +130,7 @@ static bool knows(struct end *end, const struct end *peer)
            view->generation == peer->generation;
 }
 
-/* Something that left before its sender went has not come yet. */
+/* Whether a message that left before its sender went has not come yet. */
 static bool still_comes(struct end *end, const struct end *peer)
 {
     for (const struct channel *c = channels_of(end, peer); c; c = c->of_peer)
@@ -141,7 +140,7 @@ static bool still_comes(struct end *end, const struct end *peer)
     return false;
 }
 
-/* The end of a connection comes after all that was sent on it. */
+/* The end of a connection comes after all messages that were sent on it. */
 void simulated_finds_gone(struct simulated *world, const struct event *event)
 {
     struct end *end = &world->ends[event->a], *peer = &world->ends[event->b];
@@ -160,8 +159,8 @@ void simulated_finds_gone(struct simulated *world, const struct event *event)
     simulated_told(end, (struct link_peer){peer->rank, view->generation, true});
 }
 
-/* An empty channel goes. Messages that are on their way in one are thrown away when they
- * come (simulated_tail). */
+/* Frees an empty channel. Messages on their way in it are thrown away when they come
+ * (simulated_tail). */
 static void stop_receiving(struct end *end, const struct end *peer, uint64_t below)
 {
     for (size_t i = 0; i < end->table_room; i++)

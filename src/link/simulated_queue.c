@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Of a simulated world: the order in which things happen. Events lie in a binary heap by
- * their time, and those of one time come in the order in which they were pushed, so that
+/* The order in which things happen in a simulated world. Events lie in a binary heap by
+ * their time, and events of one time come in the order in which they were pushed, so that
  * a world is the same each time that it runs. Ranks that can go on are in a queue.
  * Channels are found by a table of their receiver. So no step looks at more than a few of
  * the messages, ranks or channels, however many there are.

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Of a simulated world: how messages travel (simulated.h has the costs).
+/* How messages travel in a simulated world (simulated.h has the costs).
  *
  * A message stays in its channel's list, in the order in which it was sent, until it is
  * taken. On its way it has at most these events: ANNOUNCE, by which the receiver knows of
  * bulk; LEAVE, when there is room for it; HEAD, its first byte at the receiver's host;
  * TAIL, its last. Where hosts take no time, HEAD is left out.
  *
- * A message is copied when it is taken, not when it is sent, so a sender
- * that changes it before it has ended is found out; but for words, which are copied as
- * link.h says. */
+ * A message is copied when it is taken, not when it is sent, so that tests notice a
+ * sender that changes a message before it has ended. Words are copied when link.h
+ * says. */
 #include "link/simulated_parts.h"
 
 #include <assert.h>
@@ -29,7 +29,7 @@ static const struct span *cut_between(const struct simulated *world, int a, int 
     return world->cuts ? &world->cuts[low * (size_t)world->options.ranks + high] : &none;
 }
 
-/* From at_ns on, when the two reach each other. */
+/* When the two ranks reach each other, from at_ns on. */
 static uint64_t reach(const struct simulated *world, const struct end *a,
                       const struct end *b, uint64_t at_ns)
 {
@@ -115,7 +115,8 @@ void simulated_leaves(struct simulated_message *m)
     uint64_t now = world->now_ns, at = from->paused_ns > now ? from->paused_ns : now;
 
     if (m->state != MESSAGE_WAITS || (!m->word && !m->receive))
-        return;                 /* it left by another event, or its room has gone */
+        return;                 /* the message left by another event, or its room has
+                                   gone */
     at = reach(world, from, to, at);
     if (at > now) {
         push(m, EVENT_LEAVE, at);
@@ -168,7 +169,8 @@ static void drop(struct simulated_message *m)
     simulated_message_free(m);
 }
 
-/* From where on messages and receives are not paired, after one list has changed. */
+/* Pairs messages and receives from the first that are not paired, after one list has
+ * changed. */
 static void count_pairs(struct channel *c)
 {
     struct simulated_message *m = c->first;
@@ -290,14 +292,14 @@ static bool pair_with_any(struct channel *c, struct simulated_message *m)
     m->receive = any->receives;
     any->receives = m->receive->next;
     c->unpaired = m->next;
-    if (m->state == MESSAGE_WAITS)      /* its sender is told that there is room */
+    if (m->state == MESSAGE_WAITS)      /* the sender learns that there is room */
         push(m, EVENT_LEAVE,
              simulated_arrives(c->to->world, c->to, c->from, c->to->world->now_ns));
     return true;
 }
 
-/* The first of the list takes a receive if it can, and is taken if it is here; then the
- * next. */
+/* The first message of the list takes a receive if it can, and is taken if it is here;
+ * then the next one. */
 static void settle(struct channel *c)
 {
     struct simulated_message *m;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The arena: a memfd whose size is that of all regions together and whose pages come only
- * where somebody takes them. It is sealed against shrinking, so that no peer can make
- * another one's access a SIGBUS; a page given back reads as zeros.
+/* The arena: a memfd whose size is that of all regions together and whose pages exist
+ * only where a process takes them. The memfd is sealed against shrinking, so that no peer
+ * can make another one's access a SIGBUS; a page given back reads as zeros.
  *
  * Left out on purpose: huge pages. The kernel's setting for shared memory decides. */
 #include "machine/arena.h"
@@ -91,7 +91,7 @@ void arena_punch(struct arena *arena, uint64_t at, uint64_t bytes)
         ;
 }
 
-/* Pages that nobody has touched do not count as data: they go at the end. */
+/* Untouched pages do not count as data, and are given back at the end. */
 bool arena_punch_piece(struct arena *arena, uint64_t at, uint64_t bytes)
 {
     off_t data = lseek(arena->fd, (off_t)at, SEEK_DATA);
@@ -126,7 +126,8 @@ descant_status arena_enter(struct arena *arena, int fd, unsigned n_regions)
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &stat) != 0 ||
         (uint64_t)stat.st_size != region_at(n_regions))
-        return log_fail(arena->log, DESCANT_MISMATCH, "the job's memory is not ours");
+        return log_fail(arena->log, DESCANT_MISMATCH,
+                        "the memory of the job is not of this version, or not whole");
     return DESCANT_OK;
 }
 

@@ -4,10 +4,11 @@
 #include <string.h>
 
 /* Zeroed, put at the head of the list, or NULL. */
-static struct block *take(struct block **list, const char *name, size_t bytes)
+static struct memory_block *take(struct memory_block **list, const char *name,
+                                 size_t bytes)
 {
     size_t length = strlen(name);
-    struct block *block = memory_take(sizeof *block + length + 1);
+    struct memory_block *block = memory_take(sizeof *block + length + 1);
     if (!block)
         return NULL;
     block->memory = bytes <= machine_memory_free() ? memory_take(bytes) : NULL;
@@ -22,9 +23,10 @@ static struct block *take(struct block **list, const char *name, size_t bytes)
     return block;
 }
 
-float *blocks_alloc(struct block **list, size_t at, size_t n, const struct log *log)
+float *blocks_alloc(struct memory_block **list, size_t at, size_t n,
+                    const struct log *log)
 {
-    struct block *block =
+    struct memory_block *block =
         n <= SIZE_MAX / sizeof(float) ? take(list, "", n * sizeof(float)) : NULL;
     if (!block) {
         log_fail(log, DESCANT_MEMORY, "no memory for %zu floats", n);
@@ -34,17 +36,17 @@ float *blocks_alloc(struct block **list, size_t at, size_t n, const struct log *
     return block->memory;
 }
 
-static struct block *find(struct block *list, const char *name)
+static struct memory_block *find(struct memory_block *list, const char *name)
 {
     while (list && strcmp(list->name, name))
         list = list->next;
     return list;
 }
 
-descant_status blocks_share(struct block **list, const char *name, size_t bytes,
+descant_status blocks_share(struct memory_block **list, const char *name, size_t bytes,
                             void **memory, const struct log *log)
 {
-    struct block *block = find(*list, name);
+    struct memory_block *block = find(*list, name);
     if (block && block->bytes != bytes)
         return log_fail(log, DESCANT_MISMATCH, "block \"%s\" has %zu bytes, not %zu",
                         name, block->bytes, bytes);
@@ -59,10 +61,10 @@ descant_status blocks_share(struct block **list, const char *name, size_t bytes,
     return DESCANT_OK;
 }
 
-void blocks_give(struct block **list)
+void blocks_give(struct memory_block **list)
 {
     while (*list) {
-        struct block *block = *list;
+        struct memory_block *block = *list;
         *list = block->next;
         if (!kept_has(block->memory))
             memory_give(block->memory);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* The doorman is a thread asleep in poll; it answers joiners, watches pidfds and lines,
- * and buries. It checks all that it is told: callers of another user are dropped at once,
- * those that are silent after a second, those that say something else at once. It runs
- * with all signals blocked. Other threads touch its fields only before it starts and
- * after it has stopped.
+ * and buries. It checks all that it receives: callers of another user are dropped at
+ * once, silent callers after a second, callers with another message at once. It runs with
+ * all signals blocked. Other threads touch its fields only before it starts and after it
+ * has stopped.
  *
- * A joiner calls twice: hello, upon which it gets the arena and our pidfd for its own;
- * and the slot that it is about to take, which we watch from then on. Its call then
- * becomes the line between the two of us, which both keep as long as they live. A pidfd
- * tells of a death at once, even where the dead has children that live; a line breaks
- * also when its trainer has become another program (execve), which a pidfd does not show.
+ * A joiner sends two messages: hello, upon which it gets the arena and this process's
+ * pidfd for its own; and the slot that it is about to take, which the doorman watches
+ * from then on. The connection then becomes the line between the two processes, which
+ * both keep as long as they live. A pidfd tells of a death at once, even where the dead
+ * has children that live; a line breaks also when its trainer has become another program
+ * (execve), which a pidfd does not show.
  *
- * A trainer that was stopped finds in its queues the words that joiners sent meanwhile:
- * it therefore listens to a caller before it drops it, and hears all of a line before it
- * takes it as cut. */
+ * A trainer that was stopped finds in its queues the messages that joiners sent
+ * meanwhile: its doorman therefore reads a caller's messages before it drops the caller,
+ * and all of a line's before it takes the line as cut. */
 #include "machine/meet.h"
 #include "machine/message.h"
 
@@ -26,7 +27,7 @@
 #include <unistd.h>
 
 #define CALLER_NS 1000000000u   /* that a caller may be silent */
-/* once it has said hello: it may wait for somebody else */
+/* once the caller has said hello: it may wait for another trainer */
 #define SEAT_NS 10000000000u
 
 static void drop_caller(struct meet_caller *caller)
@@ -35,7 +36,7 @@ static void drop_caller(struct meet_caller *caller)
     fd_close(&caller->pidfd);
 }
 
-/* If nobody is there to be answered any more, the next message still counts. */
+/* If the caller has gone, its next message still counts. */
 static bool answer_hello(struct meet *meet, struct meet_caller *caller)
 {
     struct message hello, member = message_of(WHAT_MEMBER, meet->slot, meet->generation);
@@ -48,7 +49,7 @@ static bool answer_hello(struct meet *meet, struct meet_caller *caller)
     return true;
 }
 
-/* A free seat; or one that it has taken already, if we hear it late. */
+/* Whether the slot is free, or the caller has it already, where the message is late. */
 static bool is_seat(const struct meet *meet, const struct message *seat)
 {
     if (seat->what != WHAT_SEAT || seat->version != MACHINE_VERSION ||
@@ -58,7 +59,7 @@ static bool is_seat(const struct meet *meet, const struct message *seat)
     return !life_alive(life) || life_generation(life) == seat->generation;
 }
 
-/* The caller of these will be that slot's next trainer. */
+/* The caller with this message will be that slot's next trainer. */
 static void seat_peer(struct meet *meet, const struct message *seat, int *line,
                       int *pidfd)
 {
@@ -103,7 +104,8 @@ static void bury(struct meet *meet, unsigned slot)
     fd_close(&meet->lines[slot]);
 }
 
-/* A joiner that tries another slot, or a late answer to our own joining; else it ends. */
+/* Hears a joiner that tries another slot, or a late answer to this trainer's joining; any
+ * other message ends the line. */
 static void serve_line(struct meet *meet, unsigned slot)
 {
     struct message message;
@@ -145,7 +147,7 @@ static void accept_caller(struct meet *meet, struct meet_caller *caller)
 }
 
 /* The descriptors for poll, in this order; of slots and callers only those there are. */
-struct watch {
+struct poll_set {
     struct pollfd p[2 + 2 * MACHINE_SLOTS + MEET_CALLERS];
     nfds_t n;
     int timeout;
@@ -159,13 +161,13 @@ static struct meet_caller *free_caller(struct meet *meet)
     return NULL;
 }
 
-static void watch_fd(struct watch *watch, int fd)
+static void watch_fd(struct poll_set *watch, int fd)
 {
     if (fd >= 0)
         watch->p[watch->n++] = (struct pollfd){.fd = fd, .events = POLLIN};
 }
 
-static void prepare_poll(struct meet *meet, struct watch *watch)
+static void prepare_poll(struct meet *meet, struct poll_set *watch)
 {
     watch->n = 0;
     watch->timeout = -1;
@@ -185,7 +187,7 @@ static void prepare_poll(struct meet *meet, struct watch *watch)
         watch_fd(watch, meet->listener);
 }
 
-static bool has_moved(const struct watch *watch, int fd)
+static bool has_moved(const struct poll_set *watch, int fd)
 {
     for (nfds_t k = 0; fd >= 0 && k < watch->n; k++)
         if (watch->p[k].fd == fd)
@@ -194,7 +196,7 @@ static bool has_moved(const struct watch *watch, int fd)
 }
 
 /* Descriptors that this closes or opens are not looked at again before the next poll. */
-static void serve(struct meet *meet, const struct watch *watch)
+static void serve(struct meet *meet, const struct poll_set *watch)
 {
     uint64_t dead = 0, lines = 0, callers = 0, now = clock_now_ns();
 
@@ -226,7 +228,7 @@ static void serve(struct meet *meet, const struct watch *watch)
 static void *doorman(void *argument)
 {
     struct meet *meet = argument;
-    struct watch watch;
+    struct poll_set watch;
 
     for (;;) {
         prepare_poll(meet, &watch);

@@ -4,17 +4,17 @@
  *   1. The door is a name that one process can hold. Its holder changes slots, founds,
  *      compares manifests, adds blocks; the others sleep on a connection to it, which
  *      breaks when the holder lets go or dies.
- *   2. A joiner tells every member which slot and generation it will be, and has their
- *      answer, before it takes the slot: from its first moment its death is noticed by
- *      all of them.
+ *   2. A joiner tells every member the slot and generation that it will take, and has
+ *      their answers, before it takes the slot: from its first moment all of them notice
+ *      its death.
  *   3. A member's death is its pidfd becoming readable: a child that it forked may hold
  *      its sockets on for as long as it likes. A cut line tells that it has become
  *      another program.
- *   4. A slot that is alive in the roster but whose name nobody living holds is buried by
- *      the next joiner: its trainer died before it had told everyone.
- *   5. A name that another user holds is nobody's of ours. At the door the job is refused
- *      at once, with that user's number; a slot is done without, as long as others are
- *      free.
+ *   4. A slot that is alive in the roster but whose name no living process holds is
+ *      buried by the next joiner: its trainer died before it had told all members.
+ *   5. A name that another user holds is no trainer's. At the door the job is refused at
+ *      once, with that user's number; joiners pass over such a slot, as long as others
+ *      are free.
  *
  * The doormen of trainers that are here answer joiners (doorman.c).
  *
@@ -37,7 +37,7 @@
 /* after which an end that cannot be reached is looked up */
 #define REFUSED_NS 50000000u
 
-enum { TRIES = 3 };             /* of calls that somebody hangs up on */
+enum { TRIES = 3 };             /* of calls that are hung up on */
 
 /* --- the door --- */
 
@@ -56,11 +56,11 @@ void meet_init(struct meet *meet, const char *name, double start_s, const struct
         meet->callers[k] = (struct meet_caller){-1, -1, 0};
 }
 
-/* Says what a stranger holds of the job, and who he is, where that is known. */
+/* Logs which part of the job another user holds, and that user, where it is known. */
 static descant_status refuse_stranger(const struct meet *meet, const char *what,
                                       bool many, const struct holder *who)
 {
-    char by[64] = "somebody whose user cannot be told";
+    char by[64] = "a process of an unknown user";
 
     if (who && who->pid)
         snprintf(by, sizeof by, "user %u (process %d)", who->uid, who->pid);
@@ -72,9 +72,9 @@ static descant_status refuse_stranger(const struct meet *meet, const char *what,
                     what, meet->name, many ? "are" : "is", by, (unsigned)getuid());
 }
 
-/* Sleeps until the door may be free. Its holder is one of us, or the job is refused; one
- * who cannot be reached is looked at again, for there may just be a change, or a long
- * queue: *since is from when on. */
+/* Sleeps until the door may be free. Its holder is of the same user, or the job is
+ * refused. A holder that cannot be reached is looked at again, for the holder may just be
+ * changing, or the queue long; *since: the first such look. */
 static descant_status await_door(const struct meet *meet, uint64_t until_ns,
                                  uint64_t *since)
 {
@@ -111,7 +111,7 @@ descant_status meet_door_take(struct meet *meet)
                             meet->name, machine_why(errno));
         if (clock_now_ns() >= until_ns)
             return log_fail(meet->log, DESCANT_TIMEOUT,
-                            "somebody else has been joining job \"%s\" all the time",
+                            "another process has been joining job \"%s\" all the time",
                             meet->name);
         descant_status status = await_door(meet, until_ns, &since);
         if (status)
@@ -126,10 +126,11 @@ void meet_door_give(struct meet *meet)
 
 /* --- calling --- */
 
-enum peer { PEER_STRANGER, PEER_DEAD, PEER_OURS };
+enum peer_kind { PEER_STRANGER, PEER_DEAD, PEER_OURS };
 
-/* Which slot is at the other end; of ours that live, with a pidfd if there is one. */
-static enum peer look_at_peer(int fd, int *pidfd)
+/* The kind of process at the other end; of a living trainer also a pidfd, if there is
+ * one. */
+static enum peer_kind look_at_peer(int fd, int *pidfd)
 {
     struct holder who;
 
@@ -173,7 +174,7 @@ static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until
                         machine_why(errno));
     if (fd < 0)
         return DESCANT_OK;
-    enum peer peer = look_at_peer(fd, &pidfd);
+    enum peer_kind peer = look_at_peer(fd, &pidfd);
     if (peer == PEER_OURS && pidfd < 0) {
         int why = errno;
         close(fd);
@@ -194,7 +195,7 @@ static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until
     return DESCANT_OK;
 }
 
-/* True if fd is the arena that we have entered. */
+/* True if fd is the arena that this process has entered. */
 static bool same_arena(const struct meet *meet, int fd)
 {
     struct stat a, b;
@@ -229,7 +230,8 @@ static void hang_up(struct meet *meet, unsigned slot)
     fd_close(&meet->peers[slot]);
 }
 
-/* Those who have not answered. The line stays: they will hear what is said on it. */
+/* Marks slots that have not answered. Their lines stay, and they will read the messages
+ * on them. */
 static void pass_over(struct meet *meet, uint64_t waiting)
 {
     for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
@@ -312,7 +314,8 @@ static descant_status call_all(struct meet *meet)
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         waiting |= meet->lines[s] >= 0 ? slot_bit(s) : 0;
     while (waiting && !status && (ready || clock_now_ns() < until)) {
-        ready = await_lines(meet, waiting, until);    /* once more when the time is up */
+        /* tries once more when the time is up */
+        ready = await_lines(meet, waiting, until);
         for (unsigned s = 0; s < MACHINE_SLOTS && !status; s++)
             if (ready & slot_bit(s))
                 status = take_answer(meet, s);
@@ -325,7 +328,7 @@ static descant_status call_all(struct meet *meet)
     return status;
 }
 
-/* Again while a living trainer hangs up on us, as a leaver does. No job is founded beside
+/* Calls again while a living trainer hangs up, as a leaver does. No job is founded beside
  * a trainer that does not answer. */
 descant_status meet_call(struct meet *meet)
 {
@@ -351,8 +354,8 @@ descant_status meet_call(struct meet *meet)
 
 /* --- taking a slot --- */
 
-/* Says the slot on all lines. Those who do not answer in time find it in their queue when
- * they wake, and watch us from then on. False: one who lives and is a trainer has hung
+/* Sends the slot on all lines. Trainers that do not answer in time find it in their queue
+ * when they wake, and watch this process from then on. False: a living trainer has hung
  * up. */
 static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
 {
@@ -376,7 +379,7 @@ static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
         waiting &= ~ready;
     }
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
-        /* dying or leaving: soon it is no trainer any more */
+        /* dying or leaving: soon no trainer any more */
         while (cut & slot_bit(s)) {
             uint64_t life = slot_life(meet->roster, s);
             if (!life_alive(life) || life_generation(life) != meet->peer_generations[s] ||
@@ -389,8 +392,9 @@ static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
     return true;
 }
 
-/* May a joiner have it? A dead one's memory must not be read any more: `life` was read
- * before the user is asked, and a reader reads lives after it has said so to the user. */
+/* Whether a joiner may have the slot. The memory of a dead one must not be read any more:
+ * `life` was read before the user is asked, and a reader reads lives after it has told
+ * the user. */
 static bool slot_vacant(const struct meet *meet, uint64_t life)
 {
     bool read = meet->type && meet->type->reads_dead(meet->user);
@@ -402,7 +406,7 @@ static bool all_touched(const struct roster *roster)
     return !slot_untouched(roster, MACHINE_SLOTS);
 }
 
-/* Somebody may be about to change the slot's bit, or to give back its pages. */
+/* Whether a process may be about to change the slot's bit, or to give back its pages. */
 static bool await_slot(const struct meet *meet, unsigned slot, bool dead)
 {
     const struct roster *roster = meet->roster;
@@ -480,7 +484,7 @@ descant_status meet_rank(const struct meet *meet, int *rank)
     return DESCANT_OK;
 }
 
-/* held: free slots whose names somebody has. */
+/* held: free slots whose names are taken. */
 static descant_status no_slot(const struct meet *meet, uint64_t held)
 {
     int slot = held ? __builtin_ctzll(held) : 0, n = __builtin_popcountll(held);
@@ -539,7 +543,7 @@ descant_status meet_seat(struct meet *meet, int rank)
     return no_slot(meet, held);
 }
 
-/* Its own bit goes first: nobody waits for a dead one's touch. */
+/* The own bit goes first, for a dead process's touch is not waited for. */
 static void leave(struct meet *meet)
 {
     struct roster *roster = meet->roster;

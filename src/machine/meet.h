@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How processes of a machine find one another, hand on the arena, and notice a death. */
+/* Processes of a machine find each other, hand on the arena, and notice deaths. */
 #ifndef MACHINE_MEET_H
 #define MACHINE_MEET_H
 
@@ -15,17 +15,18 @@ struct meet_caller {
     uint64_t until_ns;
 };
 
-/* Callbacks of a user that has more in the arena than blocks, as trainers come. All are
- * called inside the door. */
+/* Callbacks for a user that has more in the arena than blocks, called inside the door as
+ * trainers come. */
 struct meet_user {
-    /* The arena is there, the slot is not yet: maps what is the user's, and compares. */
+    /* The arena is there, the slot not yet: maps the user's regions, and compares. */
     descant_status (*agree)(void *user);
     bool (*reads_dead)(const void *user);   /* the memory of dead slots may be read */
-    /* Somebody may be giving back the slot's pages after a look at its last life. */
+    /* Whether a process may be giving back the slot's pages after a look at its last
+     * life. */
     bool (*frees_dead)(const void *user, unsigned slot);
     /* a new life of the slot is about to begin */
     void (*clear)(void *user, unsigned slot);
-    /* it has begun, and nobody touches the last one */
+    /* the new life has begun, and the last one is no longer touched */
     void (*seat)(void *user, unsigned slot);
 };
 
@@ -37,22 +38,23 @@ struct meet {
     const struct meet_user *type;       /* NULL: there are blocks alone */
     void *user;
     char name[MEET_NAME + 1];
-    double start_s;                     /* that others may keep the door */
+    double start_s;                     /* for others to keep the door */
     int door, listener, stop, pidfd;    /* -1: none */
     bool seated;
     unsigned slot;
     uint32_t generation;
-    /* Those who answered: constant once the doorman runs, then its own. */
-    int lines[MACHINE_SLOTS];           /* a connection to each, by either's call */
+    /* Trainers that answered: constant once the doorman runs, which owns them then. */
+    int lines[MACHINE_SLOTS];           /* a connection to each, called from either
+                                           side */
     int peers[MACHINE_SLOTS];           /* pidfds */
     uint32_t peer_generations[MACHINE_SLOTS];
-    uint64_t unreachable;               /* names that nobody living holds */
+    uint64_t unreachable;               /* names that no living process holds */
     uint64_t silent;    /* names whose holder lives and has not answered */
-    uint64_t deaf;                      /* and those that have hung up */
+    uint64_t deaf;                      /* names whose holder has hung up */
     struct meet_caller callers[MEET_CALLERS];
     pthread_t doorman;
     bool watching;
-    _Atomic uint64_t *cpu_ns;    /* the doorman's, for figures; NULL: nobody asks */
+    _Atomic uint64_t *cpu_ns;    /* the doorman's, for figures; NULL: not wanted */
 };
 
 /* In the order of meeting_join (meeting.c). fini leaves the job, and takes half-built
@@ -62,17 +64,19 @@ void meet_init(struct meet *meet, const char *name, double start_s,
 descant_status meet_door_take(struct meet *meet);
 void meet_door_give(struct meet *meet);
 
-/* Calls every slot. Enters the arena that they give, or founds one for a new job. */
+/* Calls every slot. Enters the arena that a trainer gives, or founds one for a new
+ * job. */
 descant_status meet_call(struct meet *meet);
 
-/* Settles the rank: free, or the lowest that is, for -1. */
+/* Settles the rank, which must be free; -1: the lowest free one. */
 descant_status meet_rank(const struct meet *meet, int *rank);
 
 /* Takes a slot for that rank. */
 descant_status meet_seat(struct meet *meet, int rank);
 
 /* The thread that answers newcomers and notices deaths (doorman.c). From start to stop,
- * peers and callers are the doorman's. stop takes one that has not started. */
+ * peers and callers are the doorman's. meet_stop also takes a meeting that has not
+ * started. */
 descant_status doorman_start(struct meet *meet);
 void doorman_stop(struct meet *meet);
 void meet_fini(struct meet *meet);

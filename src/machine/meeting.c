@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A meeting from its first step to its last, and blocks by name. close leaves as a death
- * would, and then gives everything back. Blocks are entered and found inside the door. */
+/* A meeting from its first step to its last, and blocks by name. meeting_close leaves as
+ * a death would, and then gives everything back. Blocks are entered and found inside the
+ * door. */
 #include "machine/meeting.h"
 #include "machine/meet.h"
 

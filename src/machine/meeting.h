@@ -7,18 +7,18 @@
 
 struct meet;
 
-/* For blocks alone: a meeting in which this process has that rank. */
+/* Opens a meeting for blocks alone, in which this process has that rank. */
 descant_status meeting_open(struct meet **out, const char *name, int rank, double start_s,
                             const struct log *log);
 void meeting_close(struct meet *meet);
 
-/* The same of a caller's meeting, after meet_init and its own additions. Takes a slot
- * for the rank, which is settled where it is -1. leave takes one that has failed to join,
- * too. */
+/* The same for a caller's meeting, after meet_init and the caller's own additions. Takes
+ * a slot for the rank, which is settled where it is -1. meeting_leave also takes a
+ * meeting that has failed to join. */
 descant_status meeting_join(struct meet *meet, int *rank);
 void meeting_leave(struct meet *meet);
 
-/* The block of that name, one for all, zero at first; until close. */
+/* The block of that name, shared by all, zero at first; valid until close. */
 descant_status meeting_share(struct meet *meet, const char *name, size_t bytes,
                              void **block);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages over sockets that keep their bounds (SOCK_SEQPACKET): one struct of five
- * numbers, and up to two descriptors. Nothing here blocks. A message of another form, by
- * a stranger or another version, is refused as a whole, and the descriptors that came
- * with it are closed. */
+/* Messages over sockets that keep message bounds (SOCK_SEQPACKET): one struct of five
+ * numbers, and up to two descriptors. No function blocks. A message of another form, by a
+ * stranger or another version, is refused as a whole, and the descriptors that came with
+ * it are closed. */
 #include "machine/message.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ void nap(void)
     clock_sleep_until(clock_now_ns() + 1000000);
 }
 
-union control {
+union control_room {
     struct cmsghdr align;
     char room[CMSG_SPACE(2 * sizeof(int))];
 };
@@ -40,7 +40,7 @@ bool message_say(int fd, const struct message *message, const int *fds, size_t n
 {
     struct message copy = *message;
     struct iovec part = {&copy, sizeof copy};
-    union control control;
+    union control_room control;
     struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1};
 
     if (n_fds) {
@@ -79,7 +79,7 @@ static size_t take_fds(struct msghdr *head, int fds[2])
 enum heard message_take(int fd, struct message *message, int fds[2])
 {
     struct iovec part = {message, sizeof *message};
-    union control control;
+    union control_room control;
     struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.room,
                           .msg_controllen = sizeof control.room};
     ssize_t n = recvmsg(fd, &head, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);

@@ -26,7 +26,8 @@ enum heard message_take(int fd, struct message *message, int fds[2]);
 
 /* Sends a message with so many descriptors, two at most; true if it went as a whole. */
 bool message_say(int fd, const struct message *message, const int *fds, size_t n_fds);
-/* Receives a whole message of ours with so many descriptors, which the caller closes. */
+/* Receives a whole message of this version with so many descriptors, which the caller
+ * closes. */
 enum heard message_hear(int fd, struct message *message, int *fds, size_t n_fds);
 
 void fd_close(int *fd);         /* closes it if it is open, and makes it -1 */

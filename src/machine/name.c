@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Names are abstract sockets: the kernel takes them back by itself, in whichever way a
- * process ends. Anybody on the machine may take one, too, and hold it for as long as he
- * likes; the number of the user is in it only so that two users can have jobs of one
- * name. So the kernel alone is believed about the holder of a name:
+ * process ends. Any process on the machine may take a name, too, and hold it for as long
+ * as it likes; the number of the user is in a name only so that two users can have jobs
+ * of one name. So only the kernel is believed about the holder of a name:
  *
- *   1. Of one who listens, a connection tells the user and the process (SO_PEERCRED):
- *      those by which listen was called. Nobody needs to accept for that.
- *   2. One who has bound the name and does not listen, or whose queue is full, cannot be
- *      connected to. The user is then in the kernel's list of sockets (sock_diag).
- *      Systems without it, as some containers are, do not tell. */
+ *   1. If the holder listens, a connection tells the user and the process that called
+ *      listen (SO_PEERCRED), also before accept.
+ *   2. If the holder does not listen, or its queue is full, there is no connection. The
+ *      user is then in the kernel's list of sockets (sock_diag), which some containers
+ *      lack. */
 #include "machine/name.h"
 #include "base/base.h"
 

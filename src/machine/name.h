@@ -7,10 +7,10 @@
 
 enum { NAME_DOOR = -1 };        /* where a slot is asked for */
 
-/* A listener of that name, or -1 and errno: EADDRINUSE, somebody has it. */
+/* A listener of that name, or -1 and errno: EADDRINUSE, the name is taken. */
 int name_hold(const char *job, int slot);
-/* A connection to its holder, or -1 and errno: ECONNREFUSED, nobody listens; EAGAIN,
- * too many wait for that. */
+/* A connection to the name's holder, or -1 and errno: ECONNREFUSED, no process listens;
+ * EAGAIN, the queue is full. */
 int name_reach(const char *job, int slot);
 
 struct holder {

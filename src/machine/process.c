@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* A word is asked about by /proc/PID/stat. The number of a process alone is used again;
- * with its start it is not. Locks were not taken for it: record locks go when any
- * descriptor of the file is closed, flock's stay with forked children, and a robust mutex
- * belongs to a thread and has no layout that other languages could write. A pidfd wakes a
- * process that waits for a death, which a word does not, but it is one process's, and has
- * to be handed over: so trainers that meet hand theirs over (doorman.c), and words lie in
- * memory that outlives its readers.
+/* A word is looked up in /proc/PID/stat. The number of a process alone is used again;
+ * with the process's start it is not. Locks were not taken for it: record locks go when
+ * any descriptor of the file is closed, flock's stay with forked children, and a robust
+ * mutex belongs to a thread and has no layout that other languages could write. A pidfd
+ * wakes a process that waits for a death, which a word does not, but it is one process's,
+ * and has to be handed over: so trainers that meet hand theirs over (doorman.c), and
+ * words lie in memory that outlives its readers.
  *
  * Both say dead of a zombie without other threads, whose memory the kernel has taken
  * away, and both take a program that the process has become by execve for the process. A
@@ -30,7 +30,8 @@ struct about {
     uint64_t start;
 };
 
-/* False: there is none; or, with *why other than ENOENT and ESRCH, it cannot be told. */
+/* False: there is no such process; or, with *why other than ENOENT and ESRCH, the system
+ * does not tell. */
 static bool look(const char *pid, struct about *out, int *why)
 {
     char path[64], text[1024];

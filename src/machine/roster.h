@@ -15,7 +15,7 @@ enum slot_life {
     LIFE_DEAD,      /* died or left; its pages may still be there */
     LIFE_JOINED,    /* opened, not yet begun */
     LIFE_WAITING,   /* has begun its first STATE */
-    LIFE_MEMBER,    /* has had it: others may pull from it */
+    LIFE_MEMBER,    /* has had the state: others may pull from it */
     LIFE_FINAL      /* has begun a final exchange */
 };
 
@@ -24,18 +24,18 @@ enum { TOUCH_ALL = MACHINE_SLOTS + 1 };     /* touched: any slot */
 
 /* Written by its process, unless said otherwise. */
 struct slot {
-    /* Its process, the doormen (to DEAD), the closer of a round (DEAD to FREE) and the
-     * taker of the slot, always by compare-and-swap; everyone reads. Release: the plain
+    /* Written by its process, the doormen (to DEAD), the closer of a round (DEAD to FREE)
+     * and the taker of the slot, always by compare-and-swap; all read. Release: the plain
      * fields below are set before JOINED. */
     CACHE_LINE_ALIGNED _Atomic uint64_t life;
-    /* Everyone rings (release), the owner sleeps on it (acquire). */
+    /* All ring (release), the owner sleeps on it (acquire). */
     _Atomic uint32_t bell;
     /* The slot + 1 whose bit in `members` a thread of this process is about to change,
      * TOUCH_ALL: any; 0: none. The taker of a dead slot reads them. All sequentially
      * consistent: it is a Dekker pair with `life`. */
     _Atomic uint32_t touching[N_TOUCH];
-    /* The last generation that has called close; one that dies does not. Its process
-     * stores it before DEAD; relaxed. */
+    /* The last generation that has called close, which one that dies does not. Its
+     * process stores it before DEAD; relaxed. */
     _Atomic uint32_t closed;
     /* Set before JOINED, then constant. */
     int32_t rank;
@@ -51,13 +51,13 @@ struct roster {
      * leave half of an entry. Release, acquire. */
     _Atomic uint32_t n_blocks;
     struct shared_block blocks[MACHINE_BLOCKS];
-    /* Bits of those in the rounds. Set by those that admit and form, cleared by those
-     * that bury or leave, under `touching`; everyone reads. Sequentially consistent, as
+    /* Bits of the slots in the rounds. Set by trainers that admit and form, cleared by
+     * those that bury or leave, under `touching`; all read. Sequentially consistent, as
      * `touching` is. */
     CACHE_LINE_ALIGNED _Atomic uint64_t members;
     /* + 1 after a change of members: release; figures acquire */
     _Atomic uint32_t epoch;
-    /* + 1 after a change of a life: release; says: count again */
+    /* + 1 after a change of a life: release; tells to count again */
     _Atomic uint32_t lives;
     struct slot slots[MACHINE_SLOTS];
 };
@@ -89,19 +89,21 @@ static inline uint64_t slot_bit(unsigned slot)
 
 uint64_t slot_life(const struct roster *roster, unsigned slot);
 
-/* From alive in that generation to another state; false if it is not alive in it. */
+/* Changes a slot's life from alive in that generation to another state; false if it is
+ * not alive in it. */
 bool slot_become(struct roster *roster, unsigned slot, uint32_t generation,
                  enum slot_life state);
 
-/* Declares a generation of a slot dead and takes it out of the members; self and who: on
- * whose behalf. May be called often and by all at once. */
+/* Declares a generation of a slot dead and takes it out of the members; self and who: the
+ * caller's slot and its word of `touching`. May be called often and by all at once. */
 void slot_bury(struct roster *roster, unsigned slot, uint32_t generation, unsigned self,
                enum touch who);
 
 /* True if no living process is about to change this slot's bit. */
 bool slot_untouched(const struct roster *roster, unsigned slot);
 
-void roster_ring(struct roster *roster, uint64_t slots);    /* of those, the living */
+/* rings the living among the slots */
+void roster_ring(struct roster *roster, uint64_t slots);
 uint64_t roster_alive(const struct roster *roster);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A model by its shape: the kinds that there are, each a row of a table (parts.h), and
- * what sizes they may have. */
+/* A model by its shape: the kinds of models, each a row of a table (parts.h), and the
+ * sizes that they may have. */
 #include "nn/parts.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The loops of loops.h (which says what each computes, and why races are allowed here).
+/* The loops of loops.h, which has their formulas, and why races are allowed here.
  *
  * Plain loops that the compiler turns into vectors, and vectors written out where sums
  * must stay in registers. This file is compiled once for each instruction set, with LOOPS
@@ -37,16 +37,16 @@ typedef float lanes __attribute__((vector_size(4 * WIDE), aligned(4), may_alias)
 #define INLINE static inline __attribute__((always_inline))
 
 /* The body with width a constant for the commonest one. */
-#define WIDTHS(width, call)                                                                  \
-    do {                                                                                     \
-        enum { SIXTEEN = 16 };                                                               \
-        if ((width) == SIXTEEN) {                                                            \
-            const size_t WIDTH = SIXTEEN;                                                    \
-            call;                                                                            \
-        } else {                                                                             \
-            const size_t WIDTH = (width);                                                    \
-            call;                                                                            \
-        }                                                                                    \
+#define WIDTHS(width, call)                                                              \
+    do {                                                                                 \
+        enum { SIXTEEN = 16 };                                                           \
+        if ((width) == SIXTEEN) {                                                        \
+            const size_t WIDTH = SIXTEEN;                                                \
+            call;                                                                        \
+        } else {                                                                         \
+            const size_t WIDTH = (width);                                                \
+            call;                                                                        \
+        }                                                                                \
     } while (0)
 
 extern const struct loops LOOPS;

@@ -54,7 +54,7 @@ struct loops {
     /* d = y > 0 ? d : 0 (y NULL: d stays); sums (width) = the columns' sums of d */
     void (*mask)(float *d, size_t ld_d, const float *y, size_t ld_y, size_t n,
                  size_t width, float *sums);
-    /* to = beta to + alpha x; beta 0: whatever was there */
+    /* to = beta to + alpha x; beta 0: also where `to` is not finite */
     void (*add)(float *to, const float *x, size_t n, float alpha, float beta);
 
     /* --- a layer of one output: x (n, width), w (width), y and d (n) --- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Models: the flat vector laid out, what there is in it, the first values.
+/* Models: the layout of the flat vector, its contents, the first values.
  *
  * The layers of a kind (parts.h) become tensors here, with the names that PyTorch gives
  * to the members of nn.Sequential: every second number, for relu counts there. All is
@@ -92,7 +92,7 @@ void model_destroy(struct model *model)
     memory_give(model);
 }
 
-/* --- what there is --- */
+/* --- contents --- */
 
 const struct model_shape *model_shape(const struct model *model)
 {

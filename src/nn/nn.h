@@ -102,8 +102,8 @@ void nn_multiply(bool a_turned, bool b_turned, int m, int n, int k, const float 
 
 /* One thread's: activations and gradients for up to max_batch examples. A batch that it
  * is given has 1 to max_batch examples of the model's shape: readers make no other block,
- * and who opens files has compared their shape with the model's (evaluate_fits,
- * feed_shape). */
+ * and the shape of files was compared with the model's when they were opened
+ * (evaluate_fits, feed_shape). */
 struct work;
 
 descant_status work_create(struct work **out, const struct model *model, size_t max_batch,
@@ -116,7 +116,7 @@ void model_scores(struct work *work, const float *w, const float *tables,
 
 /* Forward and backward. g becomes the gradient of the mean loss over the batch (all of it
  * is written), the rows' are had by work_rows until the next call. Returns the summed
- * loss, which is NaN or infinite if something was. scores may be NULL. */
+ * loss, which is NaN or infinite if a score or a label was bad. scores may be NULL. */
 double model_gradient(struct work *work, const float *w, const float *tables,
                       const struct examples *batch, float *g, float *scores);
 const struct row_grads *work_rows(const struct work *work);

@@ -78,7 +78,7 @@ struct work {
     struct matrix top_in;       /* dlrm: [bottom, dots] */
     float *one, *turned;        /* dlrm: one example's gradients of vectors, and vectors
                                    turned */
-    struct rows {
+    struct work_rows {
         size_t room;            /* ids */
         uint64_t *of_id;        /* (room + ROWS_AHEAD) row of each id of the batch */
         uint64_t *slot;         /* (room + ROWS_AHEAD) its place in `grads` */
@@ -172,7 +172,7 @@ double loss_and_gradient(struct matrix scores, size_t n, int outputs,
 size_t rows_count(const struct examples *batch);
 /* Room for n ids; false: no memory, logged. */
 bool rows_reserve(struct work *work, size_t n);
-void rows_fini(struct rows *rows);
+void rows_fini(struct work_rows *rows);
 /* The row of each id. */
 void rows_find(struct work *work, const struct examples *batch);
 /* One slot for each row found, in work->found, all gradients zero. */

@@ -4,9 +4,9 @@
  *
  * A batch's ids are turned into row numbers once, in one pass; the loops then follow
  * these numbers and ask for rows ahead (ROWS_AHEAD numbers past the last one may be read:
- * there is room for them, and whatever they say is only a hint). A hashed id keeps its
- * high bits: row = id * rows >> 32. The slots come from a hash with open addressing,
- * emptied for each batch.
+ * there is room for them, and their values are only hints). A hashed id keeps its high
+ * bits: row = id * rows >> 32. The slots come from a hash with open addressing, emptied
+ * for each batch.
  *
  * Memory: room for max_batch * n_fields ids from the start; a batch with more ids (bags)
  * than ever before makes it grow, and no other step takes any. */
@@ -25,7 +25,7 @@ size_t rows_count(const struct examples *batch)
     return batch->n_fields ? rows_first(batch, batch->n) : 0;
 }
 
-void rows_fini(struct rows *rows)
+void rows_fini(struct work_rows *rows)
 {
     memory_give(rows->of_id);
     memory_give(rows->slot);
@@ -39,7 +39,7 @@ void rows_fini(struct rows *rows)
 
 bool rows_reserve(struct work *work, size_t n)
 {
-    struct rows *rows = &work->rows;
+    struct work_rows *rows = &work->rows;
     size_t width = (size_t)work->model->row_width, hash_room = 64;
     if (n <= rows->room || !width)
         return true;
@@ -89,7 +89,7 @@ void rows_find(struct work *work, const struct examples *batch)
 
 void rows_assign(struct work *work, size_t n_ids)
 {
-    struct rows *rows = &work->rows;
+    struct work_rows *rows = &work->rows;
     size_t n = 0, last = rows->hash_room - 1;
     if (n_ids)
         memset(rows->hash, 0, rows->hash_room * sizeof *rows->hash);
@@ -116,7 +116,7 @@ void rows_assign(struct work *work, size_t n_ids)
 
 void rows_inputs(struct work *work, const struct examples *batch)
 {
-    struct rows *rows = &work->rows;
+    struct work_rows *rows = &work->rows;
     size_t n = rows_count(batch);
     const float *values = batch->values;
     if (values && batch->offsets)

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* The centre of elastic exchanges, as its owners have it. Of n floats rank j owns slice
- * j, and moves it for everybody that asks (elastic.c),
+/* The centre of elastic exchanges at its owners. Of n floats rank j owns slice j, and
+ * moves it for every rank that asks (elastic.c),
  *     W <- W + alpha (w - W),
  * a piece at a time, in every poll, and after its trainer has left.
  *
- * Where ranks come and go the slices are as many as there can be ranks, and those of
- * ranks that are no members are drawn among the members. When an owner goes another one
- * has its slice, and goes on from what it has seen last, in its own last exchange or in
+ * Where ranks come and go there are as many slices as there can be ranks. Slices of ranks
+ * that are no members are drawn among the members. When an owner goes another member has
+ * its slice, and goes on from the floats that it saw last, in its own last exchange or in
  * the state that it took. A rank that is asked for another's slice refuses, and the asker
  * asks the owner.
  *
- * The centre that a state gives may come to an owner after asks of those that have had
- * it: these carry the number of the state, and wait for it. If the state's epoch is over,
- * the state was given up or is on its way here, and the ask is refused: the asker asks
- * again, with the state that it has by then.
+ * A state gives a new centre. Asks of ranks that have had the state may come to an owner
+ * before the state does: asks carry the number of the state, and wait for it. If the
+ * state's epoch is over, the state was given up or is on its way here, and the ask is
+ * refused: the asker asks again, with the state that it has by then.
  *
  * No peer holds up the others. SERVED asks are taken at a time; an ask that waits, and an
  * answer to a rank that is no member, are parked, and others are served in their place
  * (messages.c bounds how many are).
  *
- * Run by the thread that holds the round machine. */
+ * All of this runs in the thread that holds the round machine. */
 #include "kernels/kernels.h"
 #include "ranks/elastic.h"
 
@@ -27,21 +27,20 @@
 
 enum { SERVED = 8 };
 
-/* A piece of this rank's slice that somebody else asks for; the answer goes out of the
- * same memory. */
-struct service {
+/* An ask for a piece of this rank's slice; the answer goes out of the same memory. */
+struct served_ask {
     struct ranks_request request;
-    uint64_t generation;            /* of the process that asked */
+    uint64_t generation;            /* of the asking process */
     bool early;                     /* waits for the state */
 };
 
 struct ranks_center {
     int *owners;                    /* by slice, in the epoch that stands */
-    struct service *served[SERVED];
+    struct served_ask *served[SERVED];
     struct ranks_requests all;
 };
 
-/* A number of the pair that looks like chance; the same in all ranks. */
+/* A number drawn from the pair, the same in all ranks. */
 static uint64_t draw(int slice, int rank)
 {
     struct rng rng;
@@ -50,8 +49,9 @@ static uint64_t draw(int slice, int rank)
     return rng_next(&rng);
 }
 
-/* Slice j is rank j's, and where that is no member the slice is drawn among the members:
- * they share such slices evenly, and one that comes or goes moves its own alone. */
+/* The owner of a slice. Slice j is rank j's; if that is no member, the slice is drawn
+ * among the members. So members share such slices evenly, and a rank that comes or goes
+ * moves its own slices alone. */
 static int draw_owner(const struct ranks *m, int slice)
 {
     int owner = -1;
@@ -78,7 +78,7 @@ int ranks_center_owner(const struct ranks *m, int slice)
     return m->place.fixed ? slice : m->center->owners[slice];
 }
 
-/* The last that begins at the float or before it (ranks_slice_at). */
+/* The last slice that begins at the float or before it (ranks_slice_at). */
 int ranks_center_slice(const struct ranks *m, uint64_t at)
 {
     uint64_t size = (uint64_t)m->place.size, units = (m->n + RANKS_UNIT - 1) / RANKS_UNIT;
@@ -105,8 +105,9 @@ void ranks_center_answer(struct ranks *m, struct ask *ask)
 
 /* --- asks --- */
 
-/* An asker that was refused has gone, so that its place may receive again already. */
-static void receive_ask(struct ranks *m, struct service *s)
+/* Receives the next ask into the record. The receive may be open already, for a refused
+ * asker may have gone. */
+static void receive_ask(struct ranks *m, struct served_ask *s)
 {
     if (s->request.receive.busy)
         return;
@@ -114,7 +115,8 @@ static void receive_ask(struct ranks *m, struct service *s)
     ranks_receive_any(m, &s->request.receive, s->request.in, ask_bytes_most(m), TAG_ASK);
 }
 
-/* Runs of this rank's slice, ascending; as many floats as have come; how to move them. */
+/* Whether an ask's runs lie in this rank's slice, ascending, and have as many floats as
+ * came, and alpha is a number. */
 static bool ask_is_good(const struct ranks *m, const struct ask *ask, size_t bytes)
 {
     bool own = m->place.fixed || bytes < ask_bytes(0);
@@ -136,12 +138,12 @@ static bool ask_is_good(const struct ranks *m, const struct ask *ask, size_t byt
     return bytes == ask_bytes(ask->fetch ? 0 : ask_floats(ask));
 }
 
-static bool by_member(const struct ranks *m, const struct service *s)
+static bool by_member(const struct ranks *m, const struct served_ask *s)
 {
     return m->place.fixed || m->members[s->request.send.rank] == s->generation;
 }
 
-static void serve(struct ranks *m, struct service *s)
+static void serve(struct ranks *m, struct served_ask *s)
 {
     struct ask *ask = s->request.in;
     bool ahead = ask->state > m->held.center;
@@ -162,11 +164,11 @@ static void serve(struct ranks *m, struct service *s)
                   (enum ranks_tag)(TAG_ANSWER + ask->seat));
 }
 
-/* The place is another ask's as soon as it can be. */
-static void go_on(struct ranks *m, struct service *s)
+/* Makes the place free for another ask as soon as it can be. */
+static void go_on(struct ranks *m, struct served_ask *s)
 {
     bool held = s->early || (s->request.send.busy && !by_member(m, s));
-    struct service *next = s;
+    struct served_ask *next = s;
 
     if (held)
         next = ranks_request_park(m, &m->center->all, &s->request);
@@ -180,7 +182,7 @@ static void go_on(struct ranks *m, struct service *s)
 
 static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct service *s = op->of;
+    struct served_ask *s = op->of;
 
     if (ended->failed) {                /* of another length */
         receive_ask(m, s);
@@ -193,13 +195,13 @@ static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended 
         serve(m, s);
     else
         ranks_refuse(m, ended->from,
-                     "it asks for what is no piece of the centre of rank %d", m->f.rank);
+                     "it asks for no piece of the centre of rank %d", m->f.rank);
     go_on(m, s);
 }
 
 static void answered(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct service *s = op->of;
+    struct served_ask *s = op->of;
 
     (void)ended;
     op->busy = false;
@@ -210,7 +212,7 @@ static void answered(struct ranks *m, struct ranks_op *op, const struct link_end
 }
 
 /* An ask that waited, if its process is there still. */
-static void serve_again(struct ranks *m, struct service *s)
+static void serve_again(struct ranks *m, struct served_ask *s)
 {
     int rank = s->request.send.rank;
 
@@ -227,13 +229,13 @@ void ranks_center_serve(struct ranks *m)
     struct ranks_request *next;
 
     for (struct ranks_request *r = m->center->all.parked; r; r = next) {
-        struct service *s = (struct service *)(void *)r;
+        struct served_ask *s = (struct served_ask *)(void *)r;
         next = r->next;
         if (s->early)
             serve_again(m, s);
     }
     for (int k = 0; k < SERVED; k++) {
-        struct service *s = m->center->served[k];
+        struct served_ask *s = m->center->served[k];
         if (s && s->early)
             serve_again(m, s);
         if (s && !s->request.receive.busy)
@@ -249,7 +251,7 @@ bool ranks_center_quiet(const struct ranks *m)
         if (c->served[k] && c->served[k]->request.send.busy)
             return false;
     for (const struct ranks_request *r = c->all.parked; r; r = r->next)
-        if (r->send.busy && by_member(m, (const struct service *)(const void *)r))
+        if (r->send.busy && by_member(m, (const struct served_ask *)(const void *)r))
             return false;
     return true;
 }
@@ -263,7 +265,7 @@ descant_status ranks_center_init(struct ranks *m)
     if (!c || !(c->owners = memory_take_array((size_t)m->place.size, sizeof *c->owners)))
         return DESCANT_MEMORY;
     ranks_center_changed(m);
-    c->all = (struct ranks_requests){.record = sizeof(struct service),
+    c->all = (struct ranks_requests){.record = sizeof(struct served_ask),
                                      .in_bytes = ask_bytes_most(m),
                                      .sent = answered, .received = asked};
     for (unsigned k = 0; k < SERVED && m->place.size > 1; k++) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* One table says for each kind of word who says it, what follows it, and which of its
- * numbers are used; one list says within what each number must be. All else that a
- * word must be has a function of its own below. Pure: a test goes through all kinds,
+/* One table says for each kind of word which ranks may say it, what follows it, and which
+ * of its numbers are used; one list has the bounds of each number. All other rules of a
+ * word are functions of their own below. The file is pure: a test goes through all kinds,
  * numbers and lengths.
  *
- * 1. The length is looked at before anything but the head is, and it is exact.
- * 2. A number that a kind of word does not use is not looked at, here or by those who
- *    hear it.
+ * 1. The length is tested before anything but the head, and must be exact.
+ * 2. A number that a kind of word does not use is not read, here or by the rank that
+ *    hears the word.
  * 3. No list has more entries than there are ranks, no rank is in it twice, and none is
  *    outside the job: so a list fits where there is room for one entry of each rank. */
 #include "ranks/check.h"
@@ -67,7 +67,7 @@ enum {
 #undef X
 };
 
-/* --- what a word must be beside --- */
+/* --- rules beyond numbers --- */
 
 static bool hello(const struct check *c)
 {
@@ -108,7 +108,7 @@ static bool suits_the_link(const struct check *c)
                   "are the same from start to end", w->generation, w->epoch);
 }
 
-/* Only an arrival has an exchange. */
+/* A HERE has the numbers of an exchange only where the rank has arrived. */
 static bool here(const struct check *c)
 {
     if (!suits_the_link(c))
@@ -124,7 +124,8 @@ static bool here(const struct check *c)
     return true;
 }
 
-/* All of a run are on one host, or each is alone: the last one has the highest host. */
+/* All ranks of a run are on one host, or each is alone on its host: the last one has the
+ * highest host. */
 static bool run_is_good(const struct check *c, const struct ranks_run *run)
 {
     const struct word_facts *f = c->facts;
@@ -150,7 +151,7 @@ static bool run_is_good(const struct check *c, const struct ranks_run *run)
     return true;
 }
 
-/* Those of this host are at places that it has, ascending. */
+/* The ranks of this host are at places that the host has, ascending. */
 static bool places_are_good(const struct check *c, const struct ranks_run *run,
                             int *last_here)
 {
@@ -233,8 +234,8 @@ static bool state_is_good(const struct check *c)
            refuse(c, "source %d of a state", word->source);
 }
 
-/* As this rank has asked for, where the round is of its own exchange. Where ranks come and
- * go the vectors of a hollow rank may be the state, whatever it has asked for. */
+/* A round of this rank's own exchange must be as this rank has asked. Where ranks come
+ * and go the vectors of a hollow rank may become the state, whatever it has asked for. */
 static bool fits_exchange(const struct check *c, uint32_t own_seq)
 {
     const struct exchange *x = c->facts->arrived;
@@ -334,7 +335,7 @@ static bool rows_go(const struct check *c)
         last = seats[i].rank;
         own |= last == c->facts->rank && seats[i].bytes == c->facts->own_part;
     }
-    if (!c->facts->place->fixed)        /* it may be late */
+    if (!c->facts->place->fixed)        /* the word may be late */
         return rows_are_good(c);
     return own || refuse(c, "no part of %" PRIu64 " bytes of rank %d", c->facts->own_part,
                          c->facts->rank);
@@ -342,16 +343,16 @@ static bool rows_go(const struct check *c)
 
 /* --- kinds --- */
 
-enum tail { TAIL_NONE, TAIL_ENTRIES, TAIL_SEATS, TAIL_PARTS, TAIL_LATE, TAIL_TEXT };
+enum word_tail { TAIL_NONE, TAIL_ENTRIES, TAIL_SEATS, TAIL_PARTS, TAIL_LATE, TAIL_TEXT };
 
 enum says { TO_LEAD, BY_LEAD, ANY };
 
 static const struct rule {
     const char *name;
-    enum says says;             /* where the link is not fixed TO_LEAD is ANY, for a rank
-                                   may take another one for the coordinator */
+    enum says says;             /* where the link is not fixed TO_LEAD is ANY, for ranks
+                                   may differ about the coordinator */
     unsigned numbers;
-    enum tail tail;
+    enum word_tail tail;
     bool (*more)(const struct check *c);
 } rules[] = {
     [WORD_HELLO] = {"HELLO", TO_LEAD, THREADS | HOST | LOCAL_RANK | MANIFEST, TAIL_NONE,
@@ -384,7 +385,7 @@ static const struct rule {
 
 enum { N_RULES = sizeof rules / sizeof *rules };
 
-static bool tail_is_good(const struct check *c, enum tail tail)
+static bool tail_is_good(const struct check *c, enum word_tail tail)
 {
     const struct link_place *place = c->facts->place;
     uint64_t seats = c->word->seats, least = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of a job: a rank that leaves says so, and serves others until all have left. */
+/* The end of a job: a rank says that it leaves, and serves others until all have left. */
 #include "machine/blocks.h"
 #include "machine/meeting.h"
 #include "ranks/ranks.h"
@@ -51,7 +51,8 @@ static void say_leaving(struct ranks *m)
         ranks_lead_turn(m);
 }
 
-/* No word is under way to a rank that is there: one that is paused takes none. */
+/* Whether no word is under way to a rank that is there. A rank that is paused takes none,
+ * and does not count. */
 static bool has_told(const struct ranks *m)
 {
     for (int k = 0; m->words_out && k < m->place.size; k++)
@@ -60,8 +61,8 @@ static bool has_told(const struct ranks *m)
     return true;
 }
 
-/* Where ranks come and go: no member any more, and the others have been told. A rank that
- * has left its job's majority behind, or was left by it, goes without. */
+/* Where ranks come and go: this rank is no member any more, and the others have been
+ * told. A rank that is cut off from the job's majority goes without that. */
 static bool is_out(const struct ranks *m)
 {
     bool member = m->founded && ledger_view(m->ledger).member;
@@ -77,8 +78,8 @@ bool ranks_stay(struct fabric *f)
     descant_status status = f->status;
 
     if (m->broken)
-        return false;                   /* nobody can be served any more */
-    f->status = DESCANT_OK;             /* later failures are not heard any more */
+        return false;                   /* no rank can be served any more */
+    f->status = DESCANT_OK;             /* later failures are dropped */
     ranks_serve(m);
     m->leaving_ns = m->leaving_ns ? m->leaving_ns : m->now_ns;
     bool waited = !m->place.fixed && m->now_ns - m->leaving_ns > m->dead_ns;
@@ -90,7 +91,8 @@ bool ranks_stay(struct fabric *f)
     return !(m->bye && (at_rest(m) || waited));
 }
 
-/* By `next`, for tests, and so that it is not taken for lost. A close pushes, release. */
+/* Jobs that were kept, linked by `next`: for tests, and so that leak checkers see them. A
+ * close pushes, release. */
 static struct ranks *_Atomic kept;
 
 static void keep(struct ranks *m)
@@ -163,7 +165,7 @@ void ranks_free_kept(void)
     }
 }
 
-/* A job that has failed does not wait long for the others, who may never come. */
+/* A job that has failed does not wait long for the others, which may never come. */
 void ranks_close(struct fabric *f)
 {
     struct ranks *m = ranks_of(f);
@@ -178,7 +180,7 @@ void ranks_close(struct fabric *f)
             break;
         if (!said && since > SAY_LEAVING_NS)
             log_say(&f->log, DESCANT_INFO,
-                    "has left; it serves the other ranks until they have");
+                    "this rank has left, and serves the others until they have");
         said |= since > SAY_LEAVING_NS;
         ranks_rest(m, 0);
     }

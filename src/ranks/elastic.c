@@ -1,48 +1,48 @@
 /* SPDX-License-Identifier: MIT */
-/* Elastic exchanges with a centre that is spread over all ranks (center.c), as those that
- * want one make them. A rank asks: it sends its w and gets W back, some pieces at once
- * and of all owners in turn, so that the link is kept busy while owners sleep. Its own
- * slice it moves itself.
+/* Elastic exchanges with a centre that is spread over all ranks (center.c), from the side
+ * of a rank that makes one. The rank asks owners: it sends its w and gets W back, some
+ * pieces at once and of all owners in turn, so that the link is kept busy while owners
+ * sleep. It moves its own slice itself.
  *
- * An ask carries runs of floats that lie in segments; gaps between are not moved. All
- * of f->center is this rank's view: its own slice is the centre itself, the rest as it
- * came back last.
+ * An ask carries runs of floats that lie in segments; gaps between segments are not
+ * moved. f->center is this rank's view of the centre: its own slice is the centre itself,
+ * the rest is as the last answers brought it.
  *
  * A piece that has NaN or Inf is not sent, and ends the exchange. When a STATE is called,
- * all that is in flight comes home first.
+ * all answers in flight come back first.
  *
- * Where ranks come and go an ask that was refused is made again, of the owner that is
- * known by then; and so is one whose owner has gone. If the owner is silent and was left
- * out, the ask is parked, as it may still be on its way, and another record has its
+ * Where ranks come and go an ask that was refused, or whose owner has gone, is made
+ * again, of the owner that is known by then. If the owner is silent and is no member any
+ * more, the ask is parked, as it may still be on its way, and another record takes its
  * place.
  *
- * Run by the thread that holds the round machine. */
+ * All of this runs in the thread that holds the round machine. */
 #include "kernels/kernels.h"
 #include "kernels/vector.h"
 #include "ranks/elastic.h"
 
 #include <string.h>
 
-enum { AGAIN = 64 /* what was refused is asked again dead / 64 after it was asked */ };
+enum { AGAIN = 64 /* a refused ask is made again dead / 64 after it was made */ };
 
-/* A piece of ours in flight. */
-struct seat {
+/* A piece of this rank's in flight. */
+struct ask_seat {
     struct ranks_request request;
     bool taken, answered, stale;    /* stale: of an exchange that was given up */
-    bool again;                     /* it is to be asked once more */
-    uint64_t asked_ns;              /* it left last; 0: not from this seat */
+    bool again;                     /* to be asked once more */
+    uint64_t asked_ns;              /* the last ask left; 0: none from this seat */
     uint32_t run;                   /* the next part of the answer */
-    size_t at;                      /* where that lies among its floats */
+    size_t at;                      /* where that part lies among the answer's floats */
 };
 
 struct ranks_elastic {
-    struct seat *seats[ASK_SEATS];
+    struct ask_seat *seats[ASK_SEATS];
     struct ranks_requests all;
     size_t *cursors;                /* by rank: the next float of its slice */
     int next_owner;
     bool stopped, bad, fetch;
     uint64_t asks;
-    struct seat *shown;             /* whose part is out */
+    struct ask_seat *shown;         /* its part is out */
     float *own;                     /* a piece of the own slice, when its part is out */
 };
 
@@ -51,14 +51,14 @@ static int owner_of(const struct ranks *m, uint64_t at)
     return ranks_center_owner(m, ranks_center_slice(m, at));
 }
 
-static bool is_busy(const struct seat *seat)
+static bool is_busy(const struct ask_seat *seat)
 {
     return seat->request.send.busy || seat->request.receive.busy;
 }
 
 /* --- answers --- */
 
-static bool receive_answer(struct ranks *m, struct seat *seat)
+static bool receive_answer(struct ranks *m, struct ask_seat *seat)
 {
     struct ranks_request *r = &seat->request;
     enum ranks_tag tag = (enum ranks_tag)(TAG_ANSWER + r->send.slot);
@@ -69,7 +69,7 @@ static bool receive_answer(struct ranks *m, struct seat *seat)
 }
 
 /* It lies in the request's `in`. */
-static void take_answer(struct ranks *m, struct seat *seat,
+static void take_answer(struct ranks *m, struct ask_seat *seat,
                         const struct link_ended *ended)
 {
     const struct ask *in = seat->request.in, *out = seat->request.out;
@@ -80,7 +80,7 @@ static void take_answer(struct ranks *m, struct seat *seat,
     if (seat->again)
         return;
     if (memcmp(in, out, ask_bytes(0)) != 0 || bytes != ask_bytes(ask_floats(out))) {
-        ranks_refuse(m, ended->from, "it answers what it was not asked");
+        ranks_refuse(m, ended->from, "it answers an ask that was not made");
         seat->again = !m->place.fixed;
         return;
     }
@@ -93,11 +93,11 @@ static void take_answer(struct ranks *m, struct seat *seat,
                               memory_order_relaxed);
 }
 
-/* Where ranks come and go an answer may come to the receive of an ask before it, which
- * was taken for lost. */
+/* Finds the ask of an answer. Where ranks come and go an answer may come to the receive
+ * of an earlier ask, which was taken for lost. */
 static void answered(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct seat *seat = op->of, *own = m->elastic->seats[op->slot];
+    struct ask_seat *seat = op->of, *own = m->elastic->seats[op->slot];
     const struct ask *in = seat->request.in, *out = own->request.out;
     bool waits = own->taken && !own->answered && !own->again;
 
@@ -121,18 +121,18 @@ static void answered(struct ranks *m, struct ranks_op *op, const struct link_end
 
 static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct seat *seat = op->of;
+    struct ask_seat *seat = op->of;
 
     (void)ended;
     op->busy = false;
     ranks_request_release(&m->elastic->all, &seat->request);
 }
 
-/* An ask of a rank that is no member now, or does not own the slice any more. */
+/* Parks an ask of a rank that is no member now, or does not own the slice any more. */
 static void park(struct ranks *m, unsigned k)
 {
     struct ranks_elastic *e = m->elastic;
-    struct seat *seat = e->seats[k], *other;
+    struct ask_seat *seat = e->seats[k], *other;
     const struct ask *out = seat->request.out;
     int rank = seat->request.send.rank;
 
@@ -145,7 +145,7 @@ static void park(struct ranks *m, unsigned k)
     e->seats[k] = other;
 }
 
-/* Another epoch stands: some that were asked, or have asked, may be left out. */
+/* Another epoch stands: ranks that were asked, or have asked, may be no members of it. */
 void ranks_elastic_changed(struct ranks *m)
 {
     for (unsigned k = 0; k < ASK_SEATS; k++)
@@ -182,7 +182,7 @@ void ranks_elastic_stop(struct ranks *m)
     m->elastic->stopped = true;
     m->elastic->shown = NULL;
     for (int k = 0; k < ASK_SEATS; k++) {
-        struct seat *seat = m->elastic->seats[k];
+        struct ask_seat *seat = m->elastic->seats[k];
         seat->stale = seat->taken;
         seat->again = false;
     }
@@ -194,7 +194,7 @@ static void free_stale(struct ranks *m)
 
     for (unsigned k = 0; k < ASK_SEATS; k++) {
         park(m, k);
-        struct seat *seat = e->seats[k];
+        struct ask_seat *seat = e->seats[k];
         if (seat->stale && !is_busy(seat))
             seat->taken = seat->stale = false;
     }
@@ -236,7 +236,7 @@ static bool fill(struct ranks *m, int owner, struct ask *ask, float *floats)
     return ask->n_runs > 0;
 }
 
-/* Its own slices a rank need not fetch. */
+/* A rank need not fetch its own slices. */
 static bool more_of(const struct ranks *m, int slice)
 {
     size_t end = ranks_slice_at(m->n, m->place.size, slice + 1);
@@ -248,7 +248,7 @@ static bool more_of(const struct ranks *m, int slice)
     return m->elastic->cursors[slice] < end;
 }
 
-static struct seat *idle_seat(struct ranks_elastic *e)
+static struct ask_seat *idle_seat(struct ranks_elastic *e)
 {
     for (int k = 0; k < ASK_SEATS; k++)
         if (!e->seats[k]->taken && !is_busy(e->seats[k]))
@@ -257,7 +257,7 @@ static struct seat *idle_seat(struct ranks_elastic *e)
 }
 
 /* It is in the request's `out`. */
-static void send_ask(struct ranks *m, struct seat *seat, int owner)
+static void send_ask(struct ranks *m, struct ask_seat *seat, int owner)
 {
     struct ranks_request *r = &seat->request;
     struct ask *out = r->out;
@@ -273,7 +273,7 @@ static void send_ask(struct ranks *m, struct seat *seat, int owner)
     m->moved = true;
 }
 
-static void ask(struct ranks *m, struct seat *seat, int slice)
+static void ask(struct ranks *m, struct ask_seat *seat, int slice)
 {
     struct ask *out = seat->request.out;
 
@@ -287,8 +287,8 @@ static void ask(struct ranks *m, struct seat *seat, int slice)
     send_ask(m, seat, ranks_center_owner(m, slice));
 }
 
-/* This rank has become the owner of what it asked for. */
-static void answer_self(struct ranks *m, struct seat *seat)
+/* This rank has become the owner of a piece that it asked for, and answers itself. */
+static void answer_self(struct ranks *m, struct ask_seat *seat)
 {
     const struct ask *out = seat->request.out;
 
@@ -298,16 +298,16 @@ static void answer_self(struct ranks *m, struct seat *seat)
     seat->answered = true;
 }
 
-/* Of owners that have gone, or were none. */
+/* Asks again for pieces whose owners have gone, or were none. */
 static void ask_again(struct ranks *m)
 {
     for (int k = 0; k < ASK_SEATS && !m->f.status; k++) {
-        struct seat *seat = m->elastic->seats[k];
+        struct ask_seat *seat = m->elastic->seats[k];
         const struct ask *out = seat->request.out;
         if (!seat->again || seat->stale || is_busy(seat) ||
             m->now_ns - seat->asked_ns < m->dead_ns / AGAIN)
             continue;
-        if (m->called && !m->elastic->fetch) {      /* a state replaces its pull */
+        if (m->called && !m->elastic->fetch) {      /* a state replaces the exchange */
             seat->taken = seat->again = false;
             continue;
         }
@@ -319,14 +319,14 @@ static void ask_again(struct ranks *m)
     }
 }
 
-/* Of all other owners in turn, while there are seats. */
+/* Asks all other owners in turn, while there are seats. */
 static void ask_all(struct ranks *m)
 {
     struct ranks_elastic *e = m->elastic;
     int size = m->place.size;
 
     for (int tries = 0; tries < size && !e->bad && !e->stopped && !m->f.status; tries++) {
-        struct seat *seat = idle_seat(e);
+        struct ask_seat *seat = idle_seat(e);
         if (!seat)
             return;
         e->next_owner = (e->next_owner + 1) % size;
@@ -377,23 +377,23 @@ static bool move_all_own(struct ranks *m, struct fabric_part *part)
     return false;
 }
 
-/* --- what comes back --- */
+/* --- answers become parts --- */
 
-static struct seat *answered_seat(struct ranks_elastic *e)
+static struct ask_seat *answered_seat(struct ranks_elastic *e)
 {
     for (int k = 0; k < ASK_SEATS; k++) {
-        struct seat *seat = e->seats[k];
+        struct ask_seat *seat = e->seats[k];
         if (seat->taken && seat->answered && !seat->request.send.busy && !seat->stale)
             return seat;
     }
     return NULL;
 }
 
-/* The next run of the answer that is shown; a fetch shows nothing. */
+/* Makes a part of the next run of the answer that is shown; a fetch shows nothing. */
 static bool show_run(struct ranks *m, struct fabric_part *part)
 {
     struct ranks_elastic *e = m->elastic;
-    struct seat *seat = e->shown ? e->shown : answered_seat(e);
+    struct ask_seat *seat = e->shown ? e->shown : answered_seat(e);
 
     e->shown = NULL;
     if (!seat)
@@ -453,7 +453,8 @@ enum fabric_progress ranks_elastic_step(struct ranks *m, struct fabric_part *par
         ask_all(m);
     if (show_run(m, part))
         return FABRIC_PART;
-    if (m->called && !e->fetch) {           /* a STATE: arrives there, once all is home */
+    if (m->called && !e->fetch) {           /* a STATE: the exchange arrives for it, once
+                                               all answers are back */
         if (all_home(e)) {
             m->looked = m->x.n;
             m->stage = STAGE_LOOK;
@@ -474,7 +475,7 @@ void ranks_elastic_late(const struct ranks *m, struct awaited *awaited)
 
     for (int rank = 0; rank < m->place.size; rank++, late = false) {
         for (int k = 0; k < ASK_SEATS; k++) {
-            const struct seat *seat = m->elastic->seats[k];
+            const struct ask_seat *seat = m->elastic->seats[k];
             late |= seat->taken && seat->request.send.rank == rank;
         }
         if (late)
@@ -490,7 +491,7 @@ descant_status ranks_elastic_init(struct ranks *m)
 
     if (!e)
         return DESCANT_MEMORY;
-    e->all = (struct ranks_requests){.record = sizeof(struct seat),
+    e->all = (struct ranks_requests){.record = sizeof(struct ask_seat),
                                      .out_bytes = ask_bytes_most(m),
                                      .in_bytes = ask_bytes_most(m),
                                      .sent = asked, .received = answered};

@@ -9,7 +9,8 @@ enum { ASK_SEATS = 16, ASK_RUNS = 24 };
 
 /* A request for a piece of a slice, and the answer, which has the same head. */
 struct ask {
-    uint64_t state;             /* the last that gave the asker's centre */
+    uint64_t state;             /* the number of the last state that gave the asker's
+                                   centre */
     uint32_t seat, fetch, n_runs;
     float alpha;
     uint32_t unused;
@@ -17,7 +18,7 @@ struct ask {
     uint64_t number;            /* of the asker's asks */
     uint64_t from;
     struct {
-        uint32_t at, n;         /* from `from` on */
+        uint32_t at, n;         /* at: counted from `from` */
     } runs[ASK_RUNS];
     float floats[];             /* of the runs, one after another */
 };
@@ -40,9 +41,9 @@ static inline size_t ask_bytes_most(const struct ranks *m)
     return ask_bytes(ranks_piece_room(m));
 }
 
-int ranks_center_owner(const struct ranks *m, int slice);       /* its rank */
-int ranks_center_slice(const struct ranks *m, uint64_t at);     /* of the float */
-/* An ask, which is good, becomes its answer. */
+int ranks_center_owner(const struct ranks *m, int slice);       /* the owner's rank */
+int ranks_center_slice(const struct ranks *m, uint64_t at);     /* the float's slice */
+/* Turns an ask, which is good, into its answer. */
 void ranks_center_answer(struct ranks *m, struct ask *ask);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The effects of a word on the rank that hears it. Nothing of it is used before check.c
- * has found it good. */
+/* The effects of a word on the rank that hears it. No part of a word is used before
+ * check.c has found the word good. */
 #include "ranks/check.h"
 
 #include <stdio.h>
@@ -8,7 +8,8 @@
 
 enum { HEAD_BYTES = 8 /* that words of all protocols have: what, protocol */ };
 
-/* Each side says it by itself: neither can read what else the other has to say. */
+/* Two ranks with different protocols. Each logs so by itself, for neither can read the
+ * other's words. */
 static void refuse(struct ranks *m, int rank, uint32_t protocol)
 {
     char text[RANKS_TEXT];
@@ -24,7 +25,7 @@ static void refuse(struct ranks *m, int rank, uint32_t protocol)
     m->blame(m, DESCANT_MISMATCH, text);
 }
 
-/* A round that this rank has no part in can end here at once, or its ledger hears of it
+/* A round without this rank can end here at once; if it does not, the ledger hears of it
  * again. */
 static void hear_go(struct ranks *m, const struct ranks_word *word)
 {
@@ -34,7 +35,7 @@ static void hear_go(struct ranks *m, const struct ranks_word *word)
         return;
     if (!m->place.fixed && m->round.active &&
         ledger_series_of(word->ledger.version) <= m->round.series)
-        return;                 /* it is under way */
+        return;                 /* the round is under way */
     memcpy(m->go, word, sizeof *word + word->seats * sizeof(struct ranks_run));
     m->go_waits = seated;
     m->go_ns = m->now_ns;
@@ -63,8 +64,8 @@ static void hear_late(struct ranks *m, const struct ranks_word *word)
         fabric_say(&m->f, &awaited);
 }
 
-/* The elastic exchange goes on by itself. If it arrives once more, for another state,
- * that is another arrival. */
+/* VOID: the elastic exchange goes on by itself. If it arrives once more, for another
+ * state, that is another arrival. */
 static void hear_void(struct ranks *m, const struct ranks_word *word)
 {
     m->called = false;
@@ -85,7 +86,8 @@ static void hear_members(struct ranks *m, const struct ranks_word *word)
                   word->source);
 }
 
-/* A rank that has left says no more of it, and does not wait long for the others. */
+/* A rank that has left does not log the failure, and does not wait long for the
+ * others. */
 static void hear_fail(struct ranks *m, const struct ranks_word *word)
 {
     if (!m->left)
@@ -97,7 +99,7 @@ static void hear_fail(struct ranks *m, const struct ranks_word *word)
 /* The coordinator keeps what a rank brings; the ledger hears the rest. */
 static void hear_here(struct ranks *m, int from, const struct ranks_word *word)
 {
-    if (m->lead && !ranks_lead_admits(m, from, word))
+    if (m->lead && !ranks_admission_admits(m, from, word))
         return;
     if (m->lead)
         ranks_lead_hear_here(m, from, word);
@@ -111,7 +113,7 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
     case WORD_LEAVE:
         if (m->place.fixed)
             ranks_rows_lead_hear(m, from, word);
-        ranks_lead_hear(m, from, word);
+        ranks_admission_hear(m, from, word);
         break;
     case WORD_HERE:
         hear_here(m, from, word);
@@ -120,7 +122,7 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
         hear_form(m, word);
         break;
     case WORD_ALIVE:
-        break;                  /* that it has come is all */
+        break;                  /* that the word came is enough */
     case WORD_FENCE:
     case WORD_PROPOSE:
     case WORD_STANDS:
@@ -187,7 +189,7 @@ static struct word_facts facts_of(const struct ranks *m, int from,
     if (!m->place.fixed)        /* also where parcels go, and nothing is started */
         facts.turns |= 1U << WORD_ALIVE;
     if (m->lead)
-        ranks_lead_facts(m, from, word, &facts);
+        ranks_admission_facts(m, from, word, &facts);
     ranks_rows_facts(m, from, &facts);
     return facts;
 }

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* Means by hosts. Where a host has several ranks, each float of a mean would go over its
- * link once for each of them. So those of its ranks that are in a round, the mates, have
- * their vectors and the result in memory that they share, and for each slice of another
- * host one of them, the relay, has to do with its owner:
+/* Means by hosts. Where a host has several ranks, each float of a mean would go over the
+ * host's link once for each of them. So the ranks of a host that are in a round, the
+ * mates, have their vectors and the result in memory that they share, and for each slice
+ * of another host one mate, the relay, exchanges with the slice's owner:
  *
- *   show      each vector comes to its place: the contribution is there already, of a
- *             live vector a copy is made, piece by piece of all slices
+ *   show      each vector comes to its place in shared memory: the contribution lies
+ *             there already, a live vector is copied, piece by piece of all slices
  *   give      the relay gives the owner the mean of the mates' parts, with the sum of
  *             their shares
- *   reduce    the owner takes its own mates' parts out of their places, and one of each
- *             other host
+ *   reduce    the owner takes its own mates' parts out of their places, and one part of
+ *             each other host
  *   learn     the relay learns the slice into the result of its host
- *   done      each mate says so when it has moved all that it moves. When all have, the
- *             result is whole, and nobody reads the vectors any more
+ *   done      each mate says that it has moved all of its floats. When all mates have,
+ *             the result is whole, and the vectors are read no more
  *
  * With h hosts 2 (h-1)/h of the vector goes out of each host and as much comes in,
- * whatever the number of its ranks. A host's part is rounded to floats, as the mean is:
- * nothing else differs. Messages, owners and pieces are those of mean.c, to which a rank
- * by itself is a host.
+ * whatever the number of its ranks. The only difference in the result is that a host's
+ * part is rounded to floats, as the mean is. Messages, owners and pieces are those of
+ * mean.c, which takes a rank by itself for a host.
  *
  * 1. A result is written to from the next round's closing on. By then all mates have
- *    begun other exchanges, so nobody uses the one before.
+ *    begun other exchanges, so the result before is no longer used.
  * 2. A vector in its place is not changed before its trainer is told that the round is
- *    done, or, where it has given up the exchange, before another one is (fabric.h).
- * 3. Means that are encoded do not go by hosts: a relay's rounding would be nobody's
- *    debt.
+ *    done, or, where the trainer has given up the exchange, that a later round is
+ *    (fabric.h).
+ * 3. Encoded means do not go by hosts: a relay's rounding would be owed by no rank.
  *
- * Run by the thread that holds the round machine. */
+ * All of this runs in the thread that holds the round machine. */
 #include "kernels/kernels.h"
 #include "kernels/vector.h"
 #include "machine/blocks.h"
@@ -41,11 +41,11 @@ enum { CACHE_LINE = 64 };
 
 /* In the host's memory, by local rank; zero at first. */
 struct mate {
-    /* {round 32, pieces 32} of every slice that are in its place. Its rank, release;
-     * mates acquire, and read those pieces. */
+    /* {round 32, pieces 32}: so many pieces of every slice are in the mate's place. The
+     * mate writes, release; others acquire, and read those pieces. */
     _Alignas(CACHE_LINE) _Atomic uint64_t shown;
-    /* The round that it has done its part of. Its rank, release; mates acquire, and use
-     * the result. */
+    /* The last round of which the mate has done its part. The mate writes, release;
+     * others acquire, and use the result. */
     _Atomic uint32_t done;
 };
 
@@ -54,19 +54,19 @@ struct ranks_host {
     float *vectors;                 /* (local_size, stride) */
     size_t stride;
     /* of the round */
-    int k, me;                      /* mates; our place among them */
-    struct ranks_seat *seats;         /* (local_size) theirs */
-    double share;                   /* the sum of theirs */
+    int k, me;                      /* mates; this rank's place among them */
+    struct ranks_seat *seats;         /* (local_size) of the mates */
+    double share;                   /* the sum of the mates' shares */
     int *count;                     /* (size) members of each host */
-    double *shares;                 /* (size) the sum of theirs */
+    double *shares;                 /* (size) the sum of each host's shares */
     int *places;                    /* (size) of each member among those of its host */
 };
 
 /* --- memory --- */
 
-/* Blocks are a matter of one machine, whose ranks meet for them under the job's name.
- * A rank that has the machine to itself takes memory that can have huge pages, as
- * shared memory has in few systems: rows of tables are read all over. */
+/* The ranks of one machine meet under the job's name to share blocks. A rank that has the
+ * machine to itself takes memory that can have huge pages, which shared memory has in few
+ * systems: rows of tables are read all over. */
 descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block)
 {
     struct ranks *m = ranks_of(f);
@@ -86,7 +86,7 @@ bool ranks_by_hosts(const struct ranks *m)
            m->place.most_local <= MACHINE_SLOTS && m->f.wire == WIRE_F32 && !m->messages;
 }
 
-/* Ranks with other models have other blocks: it is the manifest that tells. */
+/* Blocks of other sizes mean that ranks have other models; the manifest says so. */
 static descant_status share_memory(struct ranks *m, struct ranks_host *host)
 {
     size_t ranks = (size_t)m->place.local_size;
@@ -199,7 +199,8 @@ static void tell_shown(struct ranks *m, uint64_t pieces)
                           (uint64_t)m->round.number << 32 | pieces, memory_order_release);
 }
 
-/* The first piece of each slice, then the second: as they are reduced. */
+/* Shows the first piece of each slice, then the second of each, which is the order of
+ * reducing. */
 bool ranks_host_show(struct ranks *m)
 {
     struct ranks_round *r = &m->round;
@@ -251,7 +252,7 @@ int ranks_host_inputs(struct ranks *m, size_t at)
     return n_in;
 }
 
-/* Where nothing is good it is NaN: its owner then leaves it out. */
+/* A piece of which no mate has a good part is NaN, and its owner leaves it out. */
 const float *ranks_host_give(struct ranks *m, struct chunk piece, float *out)
 {
     int n_in = ranks_host_inputs(m, piece.from);
@@ -265,7 +266,7 @@ const float *ranks_host_give(struct ranks *m, struct chunk piece, float *out)
     return out;
 }
 
-/* Or with a later one, which does not wait for a rank that leaves. */
+/* A mate may also have done a later round, which does not wait for a rank that leaves. */
 static bool is_done(const struct ranks *m, const struct ranks_seat *seat)
 {
     uint32_t done = atomic_load_explicit(&m->host->mates[seat->local_rank].done,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The records and buffers of the floats that a round moves. Among many ranks a mean has
- * few owners, and others in each round: so a rank has lanes to those owners alone, and
- * what an owner needs, the window, exists while its rank is one. A rank that owns in
- * every round keeps it.
+ * few owners, and others in each round: so a rank has lanes to those owners alone. The
+ * window, which an owner needs, exists while its rank is an owner. A rank that owns a
+ * slice in every round keeps its window.
  *
- * Each of the two is one block of memory, which is taken when a round opens and the last
- * one's does not suffice. Nothing of a round is in flight then. */
+ * The lanes are one block of memory, and the window is another. A block is taken when a
+ * round opens and the last round's is too small. Nothing of a round is in flight then. */
 #include "ranks/ranks.h"
 
 #include <string.h>
@@ -13,10 +13,10 @@
 enum { LANES, WINDOW };
 
 enum { CACHE_LINE = 64, FEW_RANKS = 8, MANY_RANKS = 64,
-       LANES_FLOATS = 8 << 20 /* of all buffers, as long as pieces are not too short */ };
+       LANES_FLOATS = 8 << 20 /* of all buffers, unless pieces would be too short */ };
 
-/* Many ranks have fewer and shorter pieces in flight to each: all together are still
- * enough to fill a link, and the buffers have a bound. The same for all ranks. */
+/* Many ranks have fewer and shorter pieces in flight to each: all pieces together still
+ * fill a link, and the buffers have a bound. All ranks come to the same numbers. */
 static void set_pieces(struct ranks *m)
 {
     size_t size = (size_t)m->place.size, floats;

@@ -4,14 +4,15 @@
  * An epoch is decided by its predecessor's members, by Paxos: a candidate gathers
  * promises of members that may go on (FENCE), offers a list and a base version (PROPOSE),
  * and when members that may go on from both epochs have accepted, the epoch stands
- * (STANDS). A promise ends the old epoch for its giver, so whatever version a round could
- * still leave is known to the candidate, or will never be built upon. Everything else
+ * (STANDS). A promise ends the old epoch for its giver, so a version that a round could
+ * still leave is known to the candidate, or will never be built upon. In all else a peer
  * follows its leader: the candidate that it has promised, else the coordinator.
  *
  *   1. An epoch's number has one list. A list that may have been accepted is offered
  *      again.
  *   2. Accepting takes the base version: a version that could be built upon is not lost.
- *   3. A round closes upon a version that members who may go on have told that they hold.
+ *   3. A round closes upon a version that is held by members that may go on, as they have
+ *      told.
  *   4. A member that has promised gives up the round, arrives nowhere, and takes no
  *      version but the offered one.
  *   5. `merged` goes with the version that is held. No seq at or below it arrives again.
@@ -20,148 +21,25 @@
  *      that the others may go on.
  *   7. No round closes while a newcomer takes the newest version: it is not outrun.
  *
- * Safety is by numbers alone. Time decides who is a candidate and when words are said
- * again, so a wrong guess costs a round and no more. Words are not queued: a seat owes
- * kinds of words, which are written from the state as it is when they leave. RULE names
- * the tests on which safety rests, so that tests/test_ledger.c can break them one by one.
+ * Safety is by numbers alone. Time decides which peer is a candidate and when words are
+ * said again, so a wrong guess costs a round and no more. RULE names the tests on which
+ * safety rests, so that tests/test_ledger.c can break them one by one.
  *
- * Not here: what a round computes (fabric/ruling.c), pieces, transfers, and how one finds
- * a peer. */
+ * ledger_round.c has the round that gathers, ledger_epoch.c the founding of epochs,
+ * ledger_word.c the words. The ledger leaves out what a round computes (fabric/ruling.c),
+ * pieces, transfers, and how peers are found. */
 #include "ranks/ledger_state.h"
 
 #include <string.h>
 
 enum {
     ASKED_AT_ONCE = 16,
-    EPOCHS_AT_ONCE = 64,        /* that this peer may have missed, and */
-    EPOCH_NS = 1000000,         /* one more in each such time, for founding takes longer; */
-    EPOCHS_MISSED = 1 << 16     /* at most */
+    EPOCHS_AT_ONCE = 64,    /* epochs that this peer may have missed at once, and */
+    EPOCH_NS = 1000000,     /* one more in each such time, for founding takes longer, */
+    EPOCHS_MISSED = 1 << 16 /* at most */
 };
 
-/* --- words --- */
-
-static uint64_t merged_of(const struct ledger_seat *s, uint64_t generation)
-{
-    return s->merged.generation == generation ? s->merged.seq : 0;
-}
-
-static bool arrives(const struct ledger *l)
-{
-    return l->member && !l->promised && l->ready && l->pending && !l->open &&
-           ledger_same(l->held, l->newest);
-}
-
-static int first_silent(const struct ledger *l)
-{
-    for (int r = 0; r < l->o.ranks && l->uneven; r++)
-        if (l->seats[r].in_list[MEMBER] && l->seats[r].silent)
-            return r;
-    return -1;
-}
-
-static void write_list(const struct ledger *l, struct ledger_decision *d, enum list which,
-                       struct ledger_entry *list)
-{
-    d->listed = true;
-    for (int r = 0; r < l->o.ranks; r++)
-        list[r] = (struct ledger_entry){l->seats[r].in_list[which], l->seats[r].in};
-}
-
-/* False: what was owed is out of date. */
-static bool write_word(const struct ledger *l, struct ledger_decision *d,
-                       enum ledger_what what, int to, struct ledger_entry *list)
-{
-    memset(d, 0, sizeof *d);        /* also between its fields: equal words are equal
-                                       bytes */
-    d->what = what;
-    d->from = l->o.rank;
-    d->to = to;
-    d->about = -1;
-    d->generation = l->o.generation;
-    d->epoch = l->epoch;
-    d->ballot = l->promised;
-    d->version = l->held;
-    d->coordinator = l->coordinator;
-    switch (what) {
-    case LEDGER_HERE:
-        d->accepted = l->accepted;
-        d->coordinator = l->accepted_coordinator;
-        d->fresh = l->accepted_fresh;
-        d->vouched = l->accepted_vouched;
-        d->seq = arrives(l) ? l->seq : 0;
-        d->final = l->final;
-        d->absent = l->leaves || l->retired;
-        d->about = first_silent(l);
-        d->leaves = l->leaves;
-        d->cannot_give = l->replaces;
-        d->hollow = l->hollow && !l->replaces;
-        if (l->accepted)
-            write_list(l, d, ACCEPTED, list);
-        return true;
-    case LEDGER_FENCE:
-        return l->mine != 0;
-    case LEDGER_PROPOSE:
-        d->base = l->offer.base;
-        d->coordinator = l->offer.coordinator;
-        d->fresh = l->offer.fresh;
-        d->vouched = l->offer.vouched;
-        write_list(l, d, OFFER, list);
-        return l->mine && l->offer.made;
-    case LEDGER_TAKE:
-        d->version = l->mine ? l->offer.base : l->open ? l->before : l->newest;
-        d->about = ledger_donor(l, d->version, to);
-        d->cannot_give =
-            is_here(l, &l->seats[to]) && ledger_gives(l, d->about) <= GIVES_BRINGER;
-        return d->about >= 0 && (!l->mine || l->offer.made);
-    case LEDGER_GO:
-    case LEDGER_OPEN:
-        d->version = l->newest;
-        d->base = l->before;
-        write_list(l, d, MEMBER, list);
-        return !l->promised;
-    case LEDGER_FETCH:
-        d->version = l->wanted;
-        d->about = l->donor;
-        d->cannot_give = l->list_only;
-        return l->wanted.epoch != 0;
-    case LEDGER_MERGED:
-        d->seq = l->done;
-        return true;
-    default:
-        write_list(l, d, MEMBER, list);
-        return true;
-    }
-}
-
-static bool take_lowest(unsigned *bits, enum ledger_what *what)
-{
-    if (!*bits)
-        return false;
-    *what = (enum ledger_what)__builtin_ctz(*bits);
-    *bits &= *bits - 1;
-    return true;
-}
-
-bool ledger_next(struct ledger *l, struct ledger_decision *out, struct ledger_entry *list)
-{
-    enum ledger_what what;
-
-    while (take_lowest(&l->tells, &what))
-        if (write_word(l, out, what, l->o.rank, list))
-            return true;
-    for (; l->n_owed; l->first_owed++) {
-        unsigned *owes = &l->seats[l->first_owed].owes;
-        while (take_lowest(owes, &what)) {
-            l->n_owed -= !*owes;
-            if (write_word(l, out, what, l->first_owed, list))
-                return true;
-        }
-    }
-    l->first_owed = l->o.ranks;
-    return false;
-}
-
-/* --- what changes this peer's state --- */
+/* --- changes of this peer's state --- */
 
 /* Another version is held: the fate of this peer's last arrival is known. */
 static void hold(struct ledger *l, struct ledger_version version)
@@ -181,7 +59,7 @@ static void hold(struct ledger *l, struct ledger_version version)
     l->done = merged;
 }
 
-/* The next arrival tells of it, if there is one soon. */
+/* Leaves it to the next arrival to tell of the version, if there is one soon. */
 static void say_later(struct ledger *l)
 {
     bool owed = false;
@@ -194,155 +72,6 @@ static void say_later(struct ledger *l)
         ledger_say_here(l);
 }
 
-/* --- rounds --- */
-
-static bool has_arrived(const struct ledger *l, const struct ledger_seat *s)
-{
-    return is_here(l, s) && ledger_holds_newest(l, s) && s->told.seq &&
-           RULE(MERGED, s->told.seq > merged_of(s, s->told.generation));
-}
-
-/* One that holds the newest version without its state is in a round only where all that
- * hold it are so. */
-static bool is_counted(const struct ledger *l, const struct ledger_seat *s)
-{
-    return has_arrived(l, s) &&
-           (!s->told.hollow ||
-            ledger_gives(l, ledger_donor(l, l->newest, -1)) == GIVES_HOLLOW);
-}
-
-/* A newcomer takes the newest version. */
-static bool is_taken(const struct ledger *l)
-{
-    for (int r = 0; r < l->o.ranks; r++) {
-        const struct ledger_seat *s = &l->seats[r];
-        if (is_newcomer(l, s) && !s->is_slow && !ledger_same(s->told.version, l->newest))
-            return true;
-    }
-    return false;
-}
-
-static int quorum_of(const struct ledger *l, int members)
-{
-    return l->o.quorum && l->o.quorum < members ? l->o.quorum : members;
-}
-
-static enum standing standing_of(const struct ledger *l, const struct ledger_seat *s)
-{
-    if (!s->in_list[MEMBER] || (is_here(l, s) && s->told.absent))
-        return STANDING_NONE;
-    return at_end(l, s) ? STANDING_END : STANDING_WORK;
-}
-
-static void count(struct ledger *l, const struct ledger_seat *s, int by)
-{
-    enum standing standing = standing_of(l, s);
-    bool hollow = is_hollow(l, s) && standing == STANDING_WORK;
-    bool arrived = has_arrived(l, s);
-
-    l->counts.members[standing] += by;
-    l->counts.arrived[standing] += arrived && !hollow ? by : 0;
-    l->counts.hollow += hollow ? by : 0;
-    l->counts.hollow_arrived += arrived && hollow ? by : 0;
-}
-
-/* A seat's HERE is counted as it comes, and everything else that changes is counted anew.
- */
-static void tell_of(struct ledger *l, struct ledger_seat *s,
-                    const struct ledger_decision *here)
-{
-    if (l->counts.known)
-        count(l, s, -1);
-    s->told = *here;
-    s->outdated = false;
-    if (l->counts.known)
-        count(l, s, 1);
-}
-
-/* If a member can give the newest version's state, the round waits until the hollow ones
- * have taken it. If those that had it bring another state for all, the round is theirs,
- * and the hollow ones take what it leaves. */
-static void add_hollow(const struct ledger *l, struct gathering *g)
-{
-    if (g->of != STANDING_WORK || !l->counts.hollow)
-        return;
-    enum gives gives = ledger_gives(l, ledger_donor(l, l->newest, -1));
-    if (gives == GIVES_BRINGER)
-        g->members -= l->counts.hollow;
-    else if (gives == GIVES_HOLLOW)
-        g->arrived += l->counts.hollow_arrived;
-}
-
-static struct gathering gather(struct ledger *l)
-{
-    struct gathering g = {0};
-
-    for (int r = 0; !l->counts.known && r < l->o.ranks; r++)
-        count(l, &l->seats[r], 1);
-    l->counts.known = true;
-    for (enum standing s = STANDING_END; s <= STANDING_WORK; s++)
-        gathering_add(&g, s, l->counts.members[s], l->counts.arrived[s]);
-    add_hollow(l, &g);
-    return g;
-}
-
-/* Upon a version that the coordinator holds itself: so it knows what is merged. */
-static bool may_close(const struct ledger *l, struct gathering g)
-{
-    return l->member && l->coordinator == l->o.rank && !l->promised && !l->open &&
-           ledger_same(l->held, l->newest) && g.arrived && l->since_ns &&
-           (g.arrived == g.members || l->now_ns + 1 >= l->since_ns + l->o.grace_ns) &&
-           RULE(HOLD, ledger_enough(l, MEMBER, l->coordinator, ledger_holds_newest));
-}
-
-/* Since when a quorum has arrived. */
-static void watch_quorum(struct ledger *l)
-{
-    struct gathering g = gather(l);
-
-    if (!g.arrived || g.arrived < quorum_of(l, g.members))
-        l->since_ns = 0;
-    else if (!l->since_ns)
-        l->since_ns = l->now_ns + 1;
-}
-
-struct ledger_gathering ledger_gathering(struct ledger *l, struct ledger_entry *list)
-{
-    struct gathering g = gather(l);
-    bool closes = may_close(l, g);
-
-    for (int r = 0; list && r < l->o.ranks; r++) {
-        const struct ledger_seat *s = &l->seats[r];
-        bool of = g.of && standing_of(l, s) == g.of;
-        list[r].generation = of ? s->in_list[MEMBER] : 0;
-        list[r].seq = of && is_counted(l, s) ? s->told.seq : 0;
-    }
-    return (struct ledger_gathering){g.members, g.arrived, g.of != STANDING_WORK, closes,
-                                     closes && is_taken(l)};
-}
-
-bool ledger_close(struct ledger *l)
-{
-    struct gathering g = gather(l);
-
-    if (!may_close(l, g))
-        return false;
-    l->since_ns = 0;
-    for (int r = 0; r < l->o.ranks; r++) {
-        struct ledger_seat *s = &l->seats[r];
-        s->in = standing_of(l, s) == g.of && is_counted(l, s) ? s->told.seq : 0;
-        if (s->in_list[MEMBER] && (s->in || !l->o.fixed))
-            ledger_owe(l, r, LEDGER_GO);
-    }
-    l->before = l->held;
-    l->newest = (struct ledger_version){l->epoch, l->held.number + 1};
-    l->open = true;
-    forget_counts(l);
-    gather(l);
-    tell(l, LEDGER_OPEN);
-    return true;
-}
-
 static void turn(struct ledger *l)
 {
     struct ledger_decision self;
@@ -351,26 +80,26 @@ static void turn(struct ledger *l)
 
     while (more) {
         uint64_t accepted = l->accepted;
-        l->accepted = 0;                            /* its own list is known */
-        write_word(l, &self, LEDGER_HERE, l->o.rank, none);
+        l->accepted = 0;                            /* it knows its own list */
+        ledger_write_word(l, &self, LEDGER_HERE, l->o.rank, none);
         self.accepted = l->accepted = accepted;
-        tell_of(l, &l->seats[l->o.rank], &self);
+        ledger_tell_of(l, &l->seats[l->o.rank], &self);
         more = ledger_found(l);
     }
     if (l->member && l->coordinator == l->o.rank)
-        watch_quorum(l);
+        ledger_watch_quorum(l);
     else
         forget_counts(l);
 }
 
-/* --- what is heard --- */
+/* --- words that come --- */
 
-/* A peer that comes later, or has missed a round, is told of the newer version here; and
- * so is this peer where the other has a newer one. */
+/* A peer that comes later, or has missed a round, is told of the newer version that is
+ * held here. If the peer has a newer one, this peer learns of it. */
 static void hear_here(struct ledger *l, struct ledger_seat *s,
                       const struct ledger_decision *w, const struct ledger_entry *list)
 {
-    tell_of(l, s, w);
+    ledger_tell_of(l, s, w);
     if (w->epoch != l->epoch)
         return;
     if (l->mine)
@@ -380,7 +109,7 @@ static void hear_here(struct ledger *l, struct ledger_seat *s,
         l->newest = w->version;
         forget_counts(l);
     }
-    bool loses = !l->o.fixed || !is_here(l, s);     /* else it has had the word */
+    bool loses = !l->o.fixed || !is_here(l, s);     /* else the word has reached it */
     bool lacks = !ledger_same(w->version, l->newest) || (w->hollow && !l->open);
     if (l->coordinator == l->o.rank && !l->promised && loses && lacks)
         ledger_owe(l, w->from,
@@ -414,61 +143,9 @@ static void hear_go(struct ledger *l, const struct ledger_decision *w,
         tell(l, LEDGER_OPEN);
 }
 
-static bool is_rank(const struct ledger *l, int rank, bool or_none)
-{
-    return rank < l->o.ranks && rank >= (or_none ? -1 : 0);
-}
-
-/* A list of members has their coordinator. */
-static bool list_is_sane(const struct ledger_decision *w,
-                         const struct ledger_entry *list)
-{
-    return w->what == LEDGER_GO || w->coordinator < 0 || list[w->coordinator].generation;
-}
-
-/* Nothing counts so far, so no sum overflows, and a series has room for both numbers. */
-static bool numbers_are_sane(const struct ledger *l, const struct ledger_decision *w)
-{
-    const uint64_t most = UINT64_C(1) << 40, ballots = most * (uint64_t)l->o.ranks;
-    const uint64_t epochs = UINT64_C(1) << 24;
-
-    return w->epoch < epochs && w->version.epoch < epochs && w->base.epoch < epochs &&
-           w->version.number < most && w->base.number < most && w->seq < most &&
-           w->ballot < ballots && w->accepted < ballots;
-}
-
-/* A ballot's number has the rank that may propose it. */
-static bool ballot_is_sane(const struct ledger *l, const struct ledger_decision *w)
-{
-    bool own = w->ballot % (uint64_t)l->o.ranks == (uint64_t)w->from;
-
-    if (w->what == LEDGER_TAKE)
-        return !w->ballot || own;
-    return (w->what != LEDGER_FENCE && w->what != LEDGER_PROPOSE) || (w->ballot && own);
-}
-
-static bool go_is_sane(const struct ledger_decision *w)
-{
-    return w->what != LEDGER_GO || (w->version.epoch == w->epoch &&
-                                    w->version.number == w->base.number + 1);
-}
-
-static bool is_sane(const struct ledger *l, const struct ledger_decision *w,
-                    const struct ledger_entry *list)
-{
-    bool needs_list = w->what == LEDGER_PROPOSE || w->what == LEDGER_STANDS ||
-                      w->what == LEDGER_GO || (w->what == LEDGER_HERE && w->accepted);
-
-    return w->what <= LEDGER_TAKE && is_rank(l, w->from, false) &&
-           w->from != l->o.rank && w->to == l->o.rank && w->generation &&
-           is_rank(l, w->about, true) && is_rank(l, w->coordinator, true) &&
-           (!needs_list || (list && list_is_sane(w, list))) && numbers_are_sane(l, w) &&
-           ballot_is_sane(l, w) && go_is_sane(w);
-}
-
-/* An epoch is told by one that is a member of it, or of this peer's: a leaver founds the
- * epoch without itself. And it is no further ahead than the job can have come while this
- * peer was cut off. A newcomer knows no epoch, and believes any. */
+/* An epoch is believed if its teller is a member of it, or of this peer's epoch (a leaver
+ * founds the epoch without itself), and if it is no further ahead than the job can have
+ * come while this peer was cut off. A newcomer knows no epoch, and believes any. */
 static bool is_believed(const struct ledger *l, const struct ledger_seat *s,
                         const struct ledger_decision *w, const struct ledger_entry *list)
 {
@@ -483,7 +160,7 @@ static bool is_believed(const struct ledger *l, const struct ledger_seat *s,
 void ledger_hear(struct ledger *l, const struct ledger_decision *w,
                  const struct ledger_entry *list)
 {
-    if (!is_sane(l, w, list))
+    if (!ledger_word_is_sane(l, w, list))
         return;
     struct ledger_seat *s = &l->seats[w->from];
     s->silent = s->in_list[MEMBER] && s->in_list[MEMBER] != w->generation;
@@ -515,7 +192,7 @@ void ledger_hear(struct ledger *l, const struct ledger_decision *w,
     turn(l);
 }
 
-/* --- what else happens --- */
+/* --- other events --- */
 
 void ledger_silent(struct ledger *l, int rank)
 {
@@ -529,8 +206,8 @@ void ledger_silent(struct ledger *l, int rank)
     turn(l);
 }
 
-/* Words that were said to it before are lost. A newcomer that meets a thousand ranks at
- * once asks some of them, and the others in turn. */
+/* Words that were said to the rank before are lost. A newcomer that meets a thousand
+ * ranks at once asks some of them, and the others in turn. */
 void ledger_came(struct ledger *l, int rank)
 {
     if (l->member || l->leaves || l->greeted == ASKED_AT_ONCE)
@@ -573,7 +250,7 @@ uint64_t ledger_ready(struct ledger *l, bool final, bool replaces)
         l->seq++;
     l->ready = l->pending = true;
     l->final |= final;
-    l->hollow &= !final;        /* the state that it ends with is its version's */
+    l->hollow &= !final;        /* the state with which it ends is its version's */
     l->replaces = replaces;
     ledger_say_here(l);
     turn(l);
@@ -637,8 +314,8 @@ void ledger_leave(struct ledger *l)
     turn(l);
 }
 
-/* Everything that is still owed is said again; a coordinator's members hear at least that
- * it is here. */
+/* Says again all that is still owed; a coordinator says HERE to its members in any
+ * case. */
 void ledger_time(struct ledger *l, uint64_t now_ns)
 {
     l->now_ns = now_ns;
@@ -650,7 +327,7 @@ void ledger_time(struct ledger *l, uint64_t now_ns)
         if (!l->leaves || l->member)
             ledger_say_here(l);
         l->asked = (l->asked + 1) % l->o.ranks;
-        /* whom it knows may be dead, and others in a newer epoch */
+        /* all that it knows may be dead, and others in a newer epoch */
         bool stuck = (l->promised || l->seats[l->coordinator].silent) &&
                      now_ns >= l->stood_ns + l->o.dead_ns;
         if ((!l->member || stuck) && !l->leaves)
@@ -691,11 +368,6 @@ bool ledger_accepted(const struct ledger *l, struct ledger_entry *list, int *coo
         list[r].generation = l->seats[r].in_list[ACCEPTED];
     *coordinator = l->accepted_coordinator;
     return l->accepted != 0;
-}
-
-bool ledger_arrived(const struct ledger *l, int rank)
-{
-    return has_arrived(l, &l->seats[rank]);
 }
 
 uint64_t ledger_series_of(struct ledger_version version)

@@ -13,9 +13,9 @@
  *     while (ledger_next(l, &decision, list))
  *         obey(&decision);
  *
- * Words may be lost, doubled, late and in any order; owed words are said again
- * every `again_ns`. One thing is asked of the link: a word reaches the generation that it
- * was said to. */
+ * Words may be lost, doubled, late and in any order; owed words are said again every
+ * `again_ns`. The link owes one thing: a word reaches no other generation of a rank than
+ * the one that it was said to. */
 #ifndef LEDGER_H
 #define LEDGER_H
 
@@ -47,146 +47,159 @@ struct ledger_entry {
 };
 
 enum ledger_what {
-    LEDGER_HERE,        /* to a leader: all that it needs to know of the sender */
+    LEDGER_HERE,        /* to a leader: the sender's state */
     LEDGER_FENCE,       /* to the members: promise this ballot, and give up the round */
     LEDGER_PROPOSE,    /* to peers that have `base`: accept this list as the next epoch */
-    LEDGER_STANDS,      /* to anybody: this is the epoch */
-    LEDGER_GO,          /* to the members: round `version` upon `base` has closed, so */
+    LEDGER_STANDS,      /* to any peer: this is the epoch */
+    LEDGER_GO,          /* to the members: round `version` upon `base` has closed */
     LEDGER_TAKE,        /* to peers that lack `version`: peer `about` has it */
 
-    /* The decisions that concern the driver alone, in the order in which they are
-     * given. */
+    /* Decisions for the driver alone, in the order in which they are given. */
     LEDGER_VOID,        /* give the open round up; drop its pieces from now on */
     LEDGER_EPOCH,       /* another epoch stands, with this list */
     LEDGER_OUT,         /* this peer is no member now */
     LEDGER_MERGED,      /* the version that is held has this peer's arrival `seq` */
-    LEDGER_OPEN,  /* do the round `version`; the list says who is in it, with which seq */
+    LEDGER_OPEN,  /* do the round `version`; the list has the peers in it, with their
+                     seqs */
     LEDGER_FETCH        /* take `version` from peer `about`, then call ledger_took */
 };
 
-/* A word, or a decision. A word's numbers are input: they are tested before they are
+/* A word, or a decision. A word's numbers are input, and are tested before they are
  * used. */
 struct ledger_decision {
     enum ledger_what what;
     int from, to;               /* ranks */
     uint64_t generation;        /* the sender's */
-    uint64_t epoch;             /* that stands, as the sender knows */
-    uint64_t ballot;            /* HERE: as promised */
+    uint64_t epoch;             /* that stands, as far as the sender knows */
+    uint64_t ballot;            /* HERE: that the sender has promised */
     struct ledger_version version, base;
-    uint64_t accepted;          /* HERE: the ballot whose list it accepted; 0: of none */
-    uint64_t seq;               /* HERE: it has arrived with it; 0: it has not */
-    bool final;                 /* HERE: and that was, or will be, its last */
-    bool absent;                /* HERE: it brings nothing any more */
-    bool cannot_give;           /* HERE: its vectors have a state that it brings for all.
-                                   TAKE, FETCH: `about` gives only what is merged */
-    bool hollow;                /* HERE: of its version it has only what is merged */
+    uint64_t accepted;          /* HERE: the ballot whose list the sender accepted; 0:
+                                   none */
+    uint64_t seq;               /* HERE: of the sender's arrival; 0: it has not arrived */
+    bool final;                 /* HERE: the arrival was, or will be, its last */
+    bool absent;                /* HERE: the sender brings nothing any more */
+    /* HERE: the sender's vectors have a state that it brings for all. TAKE, FETCH:
+     * `about` gives only the list of what is merged */
+    bool cannot_give;
+    bool hollow;                /* HERE: of its version the sender has only the list of
+                                   what is merged */
     int coordinator;            /* of the list: HERE (accepted), PROPOSE, STANDS, EPOCH */
     int about;                 /* HERE: a member that is silent to the sender; -1: none */
     bool fresh;                /* PROPOSE, HERE (accepted): the proposer chose the list */
-    bool vouched;              /* and deaths were vouched for */
+    bool vouched;              /* PROPOSE, HERE (accepted): other ranks have vouched for
+                                  deaths */
     bool leaves;                /* HERE */
-    bool listed;                /* a list comes with it */
+    bool listed;                /* a list comes with the word */
 };
 
 struct ledger_options {
-    int rank, ranks;            /* this peer's; of the largest job */
+    int rank, ranks;            /* this peer; ranks of the largest job */
     uint64_t generation;        /* not 0 */
     int quorum;           /* arrivals that close a round once the grace is over; 0: all */
     uint64_t grace_ns;
     uint64_t again_ns;
-    /* Nobody comes, dies or leaves, and no word is lost: nothing is said again, and
-     * members whose arrivals no round needs hear of none. */
+    /* No peer comes, dies or leaves, and no word is lost: words are said once, and
+     * members whose arrivals no round needs are told of no round. */
     bool fixed;
-    uint64_t lazy_ns;   /* a whole round may wait for the next arrival to tell of it */
+    uint64_t lazy_ns;   /* the end of a round may wait so long for the next arrival to
+                           tell of it */
     uint64_t dead_ns;   /* not 0; a promise holds off other candidates for so long */
 };
 
 struct ledger;
 
-size_t ledger_bytes(int ranks);     /* of a ledger; it may be copied by memcpy */
-/* In `memory`, the caller's. first: the members of epoch 1, alike in all of them, whose
- * coordinator is the lowest rank; NULL: this peer is a newcomer and asks `contact`. */
+size_t ledger_bytes(int ranks);     /* of a ledger, which may be copied by memcpy */
+/* Makes a ledger in the caller's `memory`. first: the members of epoch 1, the same for
+ * all, whose coordinator is the lowest rank; NULL: this peer is a newcomer and asks
+ * `contact`. */
 struct ledger *ledger_init(void *memory, const struct ledger_options *options,
                            uint64_t now_ns, const struct ledger_entry *first,
                            int contact);
 
-/* --- what has happened --- */
+/* --- events --- */
 
-/* list: for all ranks, where the word is listed; else it may be NULL. */
+/* list: entries for all ranks where the word is listed; else it may be NULL. */
 void ledger_hear(struct ledger *l, const struct ledger_decision *word,
                  const struct ledger_entry *list);
-/* Not heard for dead_ns, or gone; any peer may be named. */
+/* The rank, which may be any peer, was not heard for dead_ns, or has gone. */
 void ledger_silent(struct ledger *l, int rank);
-void ledger_came(struct ledger *l, int rank);       /* words reach it from now on */
-/* something of it came: it is not silent */
+void ledger_came(struct ledger *l, int rank);       /* words reach the rank from now on */
+/* something came from the rank, so it is not silent */
 void ledger_heard(struct ledger *l, int rank);
-/* Whether rounds wait for it if it is a newcomer; they do unless told otherwise. */
+/* Whether rounds wait for the rank if it is a newcomer, which they do unless told
+ * otherwise. */
 void ledger_await(struct ledger *l, int rank, bool awaits);
-/* A newcomer is no member before it has said HERE again. */
+/* The newcomer becomes no member before it has said HERE again. */
 void ledger_outdate(struct ledger *l, int rank);
 /* An authority vouches that this member of the epoch is dead, and founded no epoch that
- * its peers do not know: the epoch is taken without it. */
+ * its peers do not know. From now on the epoch counts without the member. */
 void ledger_lost(struct ledger *l, int rank);
 /* A contribution to the next round lies ready, made upon the version that is held.
- * Returns its seq, which stays the same until it is merged; 0: wait for the round that it
- * is in. To be called again whenever another version is held. final: it is the last, so
- * from now on rounds of members at work do not need this peer, and it is in none of
- * them. replaces: it is a state for all, so until another version is held this peer has
- * none to give. */
+ * Returns the contribution's seq, which stays the same until it is merged; 0: wait for
+ * the round that this peer is in. To be called again whenever another version is held.
+ * final: the contribution is the last, so from now on this peer is in no round of members
+ * at work. replaces: the contribution is a state for all, so until another version is
+ * held this peer has no state to give. */
 uint64_t ledger_ready(struct ledger *l, bool final, bool replaces);
-void ledger_unready(struct ledger *l);              /* it is taken back */
+void ledger_unready(struct ledger *l);              /* the contribution is taken back */
 void ledger_whole(struct ledger *l);             /* the round that is open here is done */
-/* The version that was to be fetched, or a newer one that its donor held by then, is
- * here, with what is merged in it; hollow: and nothing else, so a contribution from here
- * is a state for all, for the case that nobody has the version's. False: the time for it
- * is over; drop it. */
+/* The version that was to be fetched, or a newer one that its donor held by then, is here
+ * with the list of what is merged in it. hollow: the state is missing, so a contribution
+ * of this peer is offered as a state for all, which counts where no peer has the
+ * version's. False: the version is no longer wanted; drop it. */
 bool ledger_took(struct ledger *l, struct ledger_version version,
                  const struct ledger_entry *merged, bool hollow);
 void ledger_leave(struct ledger *l);                /* stay until LEDGER_OUT */
-void ledger_retire(struct ledger *l);  /* it brings nothing more, and stays a member */
+void ledger_retire(struct ledger *l);  /* this peer brings nothing more, and stays a
+                                          member */
 void ledger_time(struct ledger *l, uint64_t now_ns);
 
-/* The members of the next round: those at work, or, where there is none, those at their
- * end; in neither case members that leave or are retired. The result of their arrivals
- * is the driver's business (fabric/ruling.h), and so the driver closes the round. */
+/* The round that gathers. Its members are those at work or, where no member is at work,
+ * those at their end; members that leave or are retired are in neither. The driver
+ * decides what the arrivals make (fabric/ruling.h), and so the driver closes the
+ * round. */
 struct ledger_gathering {
     int members, arrived;
     bool final;
     bool may_close;             /* all have arrived, or a quorum and the grace is over */
-    bool taken;                 /* it may, but a newcomer takes the newest version, and is
-                                   outrun unless the round waits; one that gives all the
-                                   same state need not */
+    /* a newcomer is taking the newest version, and would be outrun unless the round
+     * waits; a round that gives all the same state need not wait */
+    bool taken;
 };
-/* list: the generations of those members, with the seqs of those who have arrived; NULL:
- * only their numbers are asked for, which are kept. */
+/* list: filled with the generations of the members, and with the seqs of those that have
+ * arrived. NULL: only the numbers are wanted, which costs less. */
 struct ledger_gathering ledger_gathering(struct ledger *l, struct ledger_entry *list);
-/* The coordinator closes the round, with those who have arrived. False: it may not. */
+/* The coordinator closes the round with the members that have arrived. False: it may
+ * not. */
 bool ledger_close(struct ledger *l);
-bool ledger_arrived(const struct ledger *l, int rank);      /* of whatever class */
+bool ledger_arrived(const struct ledger *l, int rank);      /* at work or at its end */
 
-/* --- what to do --- */
+/* --- decisions --- */
 
-/* The next decision, or word to send. list: room for all ranks; it is valid only if the
- * decision is listed. False: there is none. */
+/* The next decision, or word to send. list: room for entries of all ranks, valid only if
+ * the decision is listed. False: there is no decision. */
 bool ledger_next(struct ledger *l, struct ledger_decision *out,
                  struct ledger_entry *list);
-uint64_t ledger_wakes(const struct ledger *l);     /* ledger_time's next time */
+uint64_t ledger_wakes(const struct ledger *l);     /* when to call ledger_time */
 
 struct ledger_view {
     uint64_t epoch, lost;       /* lost: arrivals merged in versions that were given up */
     struct ledger_version held;
-    struct ledger_version wanted;   /* is to be fetched; epoch 0: none is */
+    struct ledger_version wanted;   /* to be fetched; epoch 0: none */
     int coordinator;
     bool member;                /* this peer is in the epoch's list */
     bool open;                  /* a round is under way here */
-    bool hollow;                /* of what is held it has only what is merged */
-    bool fenced;            /* it has promised a ballot: no round until an epoch stands */
+    bool hollow;                /* of the version held it has only the list of what is
+                                   merged */
+    bool fenced;            /* this peer has promised a ballot: no round until an epoch
+                               stands */
 };
 struct ledger_view ledger_view(const struct ledger *l);
-/* The list that it has accepted, and its coordinator, if any: it may be the next epoch's.
- */
+/* The list that this peer has accepted, which may be the next epoch's, and its
+ * coordinator. False: it has accepted none. */
 bool ledger_accepted(const struct ledger *l, struct ledger_entry *list, int *coordinator);
-/* It grows with each round, and is alike in all: of the one that has closed last. */
+/* The series of the round that closed last: series grow with each round, and all members
+ * have the same. */
 uint64_t ledger_series(const struct ledger *l);
 uint64_t ledger_series_of(struct ledger_version version);
 /* The arrivals that are merged in the version that is held: for each rank the newest seq
@@ -199,7 +212,8 @@ enum ledger_owners { LEDGER_OWNERS_MEMBERS, LEDGER_OWNERS_SOME, LEDGER_OWNERS_HU
  * HUB: the coordinator owns everything. */
 int ledger_owner(const struct ledger *l, enum ledger_owners owners, uint64_t n, int i);
 
-/* Of so many members. Two such sets of one epoch share a member. */
+/* Whether of_them of an epoch's members may go on. Two sets that may go on share a
+ * member. */
 bool ledger_may_go_on(int members, int of_them, bool with_coordinator);
 
 #endif

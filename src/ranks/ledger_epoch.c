@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* How the next epoch is founded: ledger.c's Paxos. A candidate gathers promises (FENCE),
  * offers a list upon a base version (PROPOSE), and when enough have accepted it, the
- * epoch stands. Here is the candidate's side, and what the others answer it. */
+ * epoch stands. This file has the candidate's side, and the others' answers. */
 #include "ranks/ledger_state.h"
 
-/* The dead of whom others vouch may have founded epochs that nobody knows: the next number
- * is above theirs. */
+/* Members for whose death others vouch may have founded epochs that no other member
+ * knows: the next number is above theirs. */
 enum { EPOCHS_VOUCHED = 16 };
 
 static bool has_promised(const struct ledger *l, const struct ledger_seat *s)
@@ -34,7 +34,7 @@ static void owe_offers(struct ledger *l)
         owe_offer(l, r);
 }
 
-/* With a ballot above all that this peer has heard of. */
+/* Begins to found, with a ballot above all that this peer has heard of. */
 static void found(struct ledger *l)
 {
     uint64_t most = l->promised, ranks = (uint64_t)l->o.ranks;
@@ -53,8 +53,8 @@ static void found(struct ledger *l)
     ledger_owe_members(l, LEDGER_FENCE);
 }
 
-/* Of two members that are here and do not hear each other the higher rank goes; this one
- * stays. */
+/* Of two members that are here and do not hear each other the higher rank is left out;
+ * this peer stays. */
 static bool is_deaf(const struct ledger *l, int rank)
 {
     for (int r = 0; r < l->o.ranks; r++)
@@ -65,7 +65,8 @@ static bool is_deaf(const struct ledger *l, int rank)
     return false;
 }
 
-/* All have promised who are not silent, or have had time to; and they may go on. */
+/* All members that are not silent have promised, or have had time to, and those that have
+ * may go on. */
 static bool gathered(const struct ledger *l)
 {
     for (int r = 0; r < l->o.ranks; r++) {
@@ -102,8 +103,8 @@ static void make_new_offer(struct ledger *l)
     }
 }
 
-/* The candidate of the list that was accepted last is here, so it has not made it stand,
- * and never will. */
+/* The candidate whose list was accepted last has promised this ballot, so it has not made
+ * its list stand, and never will. */
 static bool is_void(const struct ledger *l)
 {
     const struct ledger_seat *s = &l->seats[l->offer.ballot % (uint64_t)l->o.ranks];
@@ -161,8 +162,7 @@ static bool holds_off(const struct ledger *l)
            !l->seats[l->promised % (uint64_t)l->o.ranks].silent;
 }
 
-/* The coordinator's turn to found, or the lowest rank's that is heard when it is
- * silent. */
+/* The coordinator founds; when it is silent, the lowest rank that is heard does. */
 static bool is_candidate(const struct ledger *l)
 {
     if (!l->member || holds_off(l))
@@ -175,7 +175,7 @@ static bool is_candidate(const struct ledger *l)
     return l->seats[l->coordinator].silent;
 }
 
-/* Nothing is under way: an epoch can end and cost nobody a round. */
+/* Nothing is under way: the epoch can end and cost no member a round. */
 static bool is_quiet(const struct ledger *l)
 {
     for (int r = 0; r < l->o.ranks; r++)
@@ -226,7 +226,7 @@ void ledger_hear_promise(struct ledger *l, const struct ledger_seat *s,
                          const struct ledger_decision *w, const struct ledger_entry *list)
 {
     if (l->offer.made && !has_accepted(l, s)) {
-        owe_offer(l, w->from);      /* all others hear it again by time */
+        owe_offer(l, w->from);      /* time repeats it for the others */
     } else if (!l->offer.made && is_here(l, s) && has_promised(l, s) &&
                w->accepted > l->offer.ballot) {
         ledger_put_list(l, OFFER, list);
@@ -238,8 +238,8 @@ void ledger_hear_promise(struct ledger *l, const struct ledger_seat *s,
     }
 }
 
-/* While the coordinator is heard it alone gets a promise; after that the lowest rank, for
- * `dead`. */
+/* While the coordinator is heard, it alone gets a promise; once it is silent, the lowest
+ * rank gets one, for `dead`. */
 void ledger_hear_fence(struct ledger *l, struct ledger_seat *s,
                        const struct ledger_decision *w)
 {

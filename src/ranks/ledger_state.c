@@ -4,7 +4,7 @@
  * up, a word is owed. */
 #include "ranks/ledger_state.h"
 
-/* A process that is a member from now on is not silent because the one before it was. */
+/* A new process of a rank is not silent because the one before was. */
 static void put(struct ledger_seat *s, enum list which, uint64_t generation)
 {
     s->silent &= which != MEMBER || s->in_list[MEMBER] == generation;
@@ -49,7 +49,8 @@ bool ledger_enough(const struct ledger *l, enum list which, int coordinator,
     return !members || ledger_may_go_on(members, n, first);
 }
 
-/* A member at its end, or an absent one, is told of no round where nobody can be lost. */
+/* Whether a seat holds the newest version. On a fixed link a member at its end, or an
+ * absent one, is told of no round, and counts as holding it. */
 bool ledger_holds_newest(const struct ledger *l, const struct ledger_seat *s)
 {
     if (l->o.fixed && s->told.epoch == l->epoch && (s->told.final || s->told.absent))
@@ -74,7 +75,7 @@ void ledger_owe_members(struct ledger *l, enum ledger_what what)
             ledger_owe(l, r, what);
 }
 
-/* To the coordinator, and to the candidate that has the promise. */
+/* Owes HERE to the coordinator, and to the candidate that has the promise. */
 void ledger_say_here(struct ledger *l)
 {
     l->unsaid_ns = UINT64_MAX;
@@ -111,8 +112,9 @@ enum gives ledger_gives(const struct ledger *l, int donor)
                                             : GIVES_WORKER;
 }
 
-/* One whose vectors have no state of it now comes last, one at its end, or else the
- * coordinator, only where nobody else has it. */
+/* The best donor is a member at work; then one at its end; then one whose vectors have no
+ * state of the version now. The coordinator is asked only where no equally good donor is
+ * known. */
 int ledger_donor(const struct ledger *l, struct ledger_version version, int not_this)
 {
     int donor = -1;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The ledger's state, and the changes to it that its three files share. They call each
- * other downwards: ledger.c the other two, ledger_epoch.c ledger_state.c. */
+/* The ledger's state, and the calls between its files, which go downwards: ledger.c calls
+ * all others, and these call ledger_state.c. */
 #ifndef LEDGER_STATE_H
 #define LEDGER_STATE_H
 
 #include "fabric/ruling.h"
 #include "ranks/ledger.h"
 
-/* Names a test on which safety rests. */
+/* Names a condition on which safety rests. */
 #ifndef RULE
 #define RULE(name, test) (test)
 #endif
@@ -16,51 +16,55 @@ enum list { MEMBER, ACCEPTED, OFFER, LISTS };
 
 struct ledger_seat {
     uint64_t in_list[LISTS];  /* generations: of the epoch, of what may be the next one */
-    uint64_t in;                    /* its seq in the round that has closed last */
+    uint64_t in;                    /* its seq in the round that closed last; 0: not in
+                                       it */
     struct ledger_entry merged;     /* in the version that is held */
     struct ledger_decision told;    /* its last HERE; generation 0: none */
     bool silent, lost;
     bool is_slow;                   /* a newcomer that rounds do not wait for */
-    bool outdated;                  /* one that has to say HERE again */
+    bool outdated;                  /* a newcomer that has to say HERE again */
     unsigned owes;                  /* words, by kind */
 };
 
 struct ledger {
     struct ledger_options o;
-    uint64_t now_ns, say_ns;    /* say_ns: everything is said again; UINT64_MAX: never */
-    uint64_t unsaid_ns;     /* this peer's version is told by then; UINT64_MAX: it is */
+    uint64_t now_ns, say_ns;    /* say_ns: all that is owed is said again; UINT64_MAX:
+                                   never */
+    uint64_t unsaid_ns;     /* this peer's version is to be told by then; UINT64_MAX: it
+                               is told */
     uint64_t epoch, stood_ns, promised, promised_ns;
-    struct ledger_version held, newest, before;   /* newest closed, and what it is upon */
-    struct ledger_version wanted;                   /* epoch 0: nothing is */
-    int coordinator, donor;                         /* of what is wanted */
+    /* the round that closed last, and what it is upon */
+    struct ledger_version held, newest, before;
+    struct ledger_version wanted;                   /* epoch 0: none */
+    int coordinator, donor;                         /* donor: of the wanted version */
     bool member, open, ready, leaves, final, retired;
     bool pending;               /* seq is not known to be merged */
     bool replaces;              /* the arrival brings a state for all */
-    bool hollow;                /* held is without its state */
-    bool list_only;             /* the donor of what is wanted cannot give its state */
+    bool hollow;                /* the version that is held is without its state */
+    bool list_only;             /* the donor of the wanted version cannot give its
+                                   state */
     uint64_t seq, done, lost;             /* the newest seq; the newest that was merged */
     uint64_t accepted, mine, since_ns;  /* ballots; the quorum's time plus one, or 0 */
     int accepted_coordinator, asked;
-    int greeted;                /* ranks that have come and were asked since `asked`
-                                   was */
+    int greeted;                /* newcomers asked since `asked` changed */
     bool accepted_fresh, accepted_vouched;
     struct ledger_offer {                                  /* mine != 0 */
-        uint64_t ballot;                     /* that it was accepted with; 0: it is new */
+        uint64_t ballot;                     /* with which the list was accepted; 0: a new
+                                                list */
         struct ledger_version base;
         int coordinator;
-        bool made, vouched, fresh;                        /* fresh: not another candidate's list */
-        uint16_t unused;            /* nothing is between fields: equal states, equal
-                                       bytes */
+        bool made, vouched, fresh;      /* fresh: not another candidate's list */
+        uint8_t unused;             /* no padding: equal states have equal bytes */
     } offer;
     unsigned tells;                                 /* decisions, by kind */
-    int first_owed, n_owed;     /* no seat below it is owed a word; seats that are owed
-                                   some */
-    struct ledger_counts {      /* of the coordinator alone; all 0: to be counted again */
+    int first_owed, n_owed;     /* no seat below is owed a word; number of seats that
+                                   are */
+    struct ledger_counts {      /* the coordinator's; all 0: to be counted again */
         int known;
         int members[STANDING_WORK + 1], arrived[STANDING_WORK + 1];
         int hollow, hollow_arrived;     /* at work; `arrived` is without them */
     } counts;
-    bool uneven;                /* in this epoch somebody was silent, promised, left or
+    bool uneven;                /* in this epoch a peer was silent, promised, left or
                                    came */
     struct ledger_seat seats[];
 };
@@ -73,13 +77,19 @@ static inline bool is_here(const struct ledger *l, const struct ledger_seat *s)
            s->told.epoch == l->epoch;
 }
 
-/* Of what it holds it has what is merged, and no state. */
+/* Of the version that it holds it has the list of what is merged, and no state. */
 static inline bool is_hollow(const struct ledger *l, const struct ledger_seat *s)
 {
     return is_here(l, s) && s->told.hollow && ledger_same(s->told.version, l->newest);
 }
 
-/* No round of members at work has it. */
+/* The newest seq of that process which the version that is held has. */
+static inline uint64_t merged_of(const struct ledger_seat *s, uint64_t generation)
+{
+    return s->merged.generation == generation ? s->merged.seq : 0;
+}
+
+/* It is in no round of members at work any more. */
 static inline bool at_end(const struct ledger *l, const struct ledger_seat *s)
 {
     return is_here(l, s) && s->told.final;
@@ -96,7 +106,7 @@ static inline void tell(struct ledger *l, enum ledger_what what)
     l->tells |= 1u << what;
 }
 
-/* To be called where what the counts are of has changed, but for one seat's HERE. */
+/* To be called where anything that is counted has changed, other than one seat's HERE. */
 static inline void forget_counts(struct ledger *l)
 {
     l->counts = (struct ledger_counts){.known = false};
@@ -105,8 +115,8 @@ static inline void forget_counts(struct ledger *l)
 void ledger_put_list(struct ledger *l, enum list which, const struct ledger_entry *list);
 void ledger_copy_list(struct ledger *l, enum list to, enum list from);
 typedef bool ledger_test(const struct ledger *l, const struct ledger_seat *s);
-/* Whether those of a list who pass may go on from it. Nobody is needed where all have
- * left. */
+/* Whether the peers of a list that pass the test may go on from it. Where all have left
+ * none is needed. */
 bool ledger_enough(const struct ledger *l, enum list which, int coordinator,
                    ledger_test *passes);
 ledger_test ledger_holds_newest;
@@ -117,25 +127,44 @@ void ledger_say_here(struct ledger *l);
 
 void ledger_give_up_round(struct ledger *l);
 void ledger_promise(struct ledger *l, uint64_t ballot);
-/* Of a donor that this peer knows; nothing, if it knows none. */
+/* Wants the version of the best donor that this peer knows; does nothing if it knows
+ * none. */
 void ledger_want(struct ledger *l, struct ledger_version version, int donor,
                  bool list_only);
 void ledger_want_known(struct ledger *l, struct ledger_version version);
 /* How good a donor is. */
 enum gives { GIVES_NONE, GIVES_HOLLOW, GIVES_BRINGER, GIVES_ENDED, GIVES_WORKER };
-/* A member that has the version: the best donor for whom is not `not_this`; -1: none is
+/* The best donor of the version among members other than `not_this`; -1: none is
  * known. */
 int ledger_donor(const struct ledger *l, struct ledger_version version, int not_this);
 enum gives ledger_gives(const struct ledger *l, int donor);     /* -1: NONE */
-/* The list is in MEMBER already. */
+/* The epoch of the list in MEMBER stands. */
 void ledger_stand(struct ledger *l, uint64_t epoch, int coordinator);
+
+/* --- ledger_word.c --- */
+
+/* Writes the word from the state. False: the state no longer has what was owed. */
+bool ledger_write_word(const struct ledger *l, struct ledger_decision *d,
+                       enum ledger_what what, int to, struct ledger_entry *list);
+/* Whether a word's ranks, numbers and list may be used. */
+bool ledger_word_is_sane(const struct ledger *l, const struct ledger_decision *w,
+                         const struct ledger_entry *list);
+
+/* --- ledger_round.c --- */
+
+/* Takes a HERE for the seat's last, and counts it. */
+void ledger_tell_of(struct ledger *l, struct ledger_seat *s,
+                    const struct ledger_decision *here);
+/* Notes since when a quorum has arrived. */
+void ledger_watch_quorum(struct ledger *l);
 
 /* --- ledger_epoch.c --- */
 
-/* The candidate's next act; false: for now this peer is none, or has nothing to do. */
+/* Does the candidate's next step; false: this peer is no candidate now, or has nothing to
+ * do. */
 bool ledger_found(struct ledger *l);
-void ledger_found_again(struct ledger *l);      /* a candidate's words are said again */
-/* A candidate hears what a member, or a newcomer, has promised and accepted. */
+void ledger_found_again(struct ledger *l);      /* says a candidate's words again */
+/* A candidate hears from a member or a newcomer what it has promised and accepted. */
 void ledger_hear_promise(struct ledger *l, const struct ledger_seat *s,
                          const struct ledger_decision *w,
                          const struct ledger_entry *list);

@@ -1,42 +1,42 @@
 /* SPDX-License-Identifier: MIT */
-/* Means, by messages between members and owners. Member j owns slice j of k. Everyone
- * gives each owner its part of the slice, in pieces; the owner takes piece p of all of
- * them, reduces it in the order of ranks (all get the same bits, since they get the
- * owner's), and at once tells all the others, who learn it in place:
+/* Means, by messages between members and owners. Member j owns slice j of k. Every member
+ * gives each owner its part of the slice, in pieces. The owner takes piece p of all
+ * members, reduces it in the order of ranks, and at once tells all the others, which
+ * learn the piece in place (all have the same bits, since they have the owner's):
  *
  *   give, take      (k-1)/k of the vector out, and as much in
  *   tell, learn     the same again: 2 (k-1)/k in each direction, the least possible
  *
- * Of many members a slice has OWNED floats or more, so that a short vector costs no
- * messages between all pairs. It then has fewer owners than members, and they are others
- * in each round, by its number. A few members all own: each has as much to do as the
- * others, and so none sleeps while another one works. (Encoded means have k slices
- * always: docs/wire.md.)
+ * Among many members a slice has OWNED floats or more, so that a short vector costs no
+ * messages between all pairs. A mean then has fewer owners than members, and other owners
+ * in each round, by the round's number. Among few members all are owners: each has as
+ * much to do as the others, and so none sleeps while another one works. (Encoded means
+ * have k slices always: docs/wire.md.)
  *
- * Both directions of the link are busy from the first reduced piece on, and no step waits
- * for another than the piece it needs. Pieces go straight out of the vector where they
+ * Both directions of the link are busy from the first reduced piece on, and each step
+ * waits only for the piece that it needs. Pieces go straight out of the vector where they
  * lie together there, out of the result, and into the result; only parts that are taken
  * have buffers, and pieces with a gap inside are gathered first. Between two ranks at
  * most m->depth pieces of a sort are in flight, and an owner takes at most so many parts
- * at a time as its window has room for, in the order of ranks. Where that is less than a
- * piece's, they are added to a sum as they come.
+ * at a time as its window has room for, in the order of ranks. Where the window has less
+ * room than a piece has parts, parts are added to a sum as they come.
  *
- * Nothing here looks at all ranks but the opening of an owner's window: lanes that can go
- * on are in a list, and the end is a count.
+ * Only the opening of an owner's window looks at all ranks: lanes that can go on are in a
+ * list, and the end is a count.
  *
- * Vectors were looked at before they arrived, and those that are not finite give nothing.
- * Workers train on meanwhile: should a piece not be finite now, it is left out of that
- * piece alone.
+ * Vectors were tested before they arrived, and those that are not finite give nothing.
+ * Workers train on meanwhile: a part that is not finite by now is left out of its piece
+ * alone.
  *
- * Where hosts have several ranks (hosts.c), the ranks of a host have nothing to tell each
- * other by messages: an owner takes from and tells one rank of each other host, its
- * slice's relay there.
+ * Where hosts have several ranks (hosts.c), the ranks of a host exchange nothing by
+ * messages: an owner takes from and tells one rank of each other host, its slice's relay
+ * there.
  *
- * Encoded means (wire.c) go the same ways in smaller messages, of other slices: pieces
- * that are sent and that have come then lie in buffers, and a step encodes, reduces and
- * decodes one piece each.
+ * Encoded means (wire.c) go the same ways in smaller messages, of other slices: sent and
+ * received pieces then lie in buffers, and a step encodes, reduces and decodes one piece
+ * each.
  *
- * Run by the thread that holds the round machine. */
+ * All of this runs in the thread that holds the round machine. */
 #include "kernels/kernels.h"
 #include "kernels/vector.h"
 #include "ranks/ranks.h"
@@ -47,7 +47,7 @@
 enum { REDUCED_AT_ONCE = 2, ENCODED_AT_ONCE = 1, SHOWN_AT_ONCE = 2,
        OWNED = 16384, FEW_RANKS = 8, WINDOW_LEAST = 64 };
 
-/* --- who has to do with whom --- */
+/* --- givers, owners and hearers --- */
 
 static int owners_of(const struct ranks_round *r)
 {
@@ -56,7 +56,8 @@ static int owners_of(const struct ranks_round *r)
     return many && most < (size_t)r->k ? (int)most : r->k;
 }
 
-/* Some pieces a slice, also a short one, so that they follow one another closely. */
+/* A slice has some pieces, also a short one, so that the pieces follow each other
+ * closely. */
 static size_t piece_floats(const struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
@@ -67,19 +68,19 @@ static size_t piece_floats(const struct ranks *m)
     return floats < m->piece_most ? floats : m->piece_most;
 }
 
-/* A member gives to our slice, and is told it. */
+/* A member gives to this rank's slice, and is told the result. */
 static bool relays(const struct ranks *m, int member)
 {
     return m->host ? ranks_host_relays(m, member) : member != m->round.me;
 }
 
-/* We give to a member's slice, and are told it. */
+/* This rank gives to a member's slice, and is told the result. */
 static bool relayed(const struct ranks *m, int member)
 {
     return m->host ? ranks_host_relayed(m, member) : member != m->round.me;
 }
 
-/* Of what a member gives. */
+/* The weight of a member's part. */
 static double share_of(const struct ranks *m, int member)
 {
     return m->host ? ranks_host_share(m, member) : m->round.seats[member].share;
@@ -112,7 +113,7 @@ static void make_ready(struct ranks *m, struct ranks_lane *lane)
     lanes->last = lane;
 }
 
-/* --- what has ended --- */
+/* --- messages that have ended --- */
 
 static void given(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
@@ -163,13 +164,14 @@ static void told(struct ranks *m, struct ranks_op *op, const struct link_ended *
 
 /* --- a round --- */
 
-/* Of whole cache lines. */
+/* Pieces are of whole cache lines. */
 static size_t buffer_bytes(const struct ranks_round *r)
 {
     return (wire_bytes(r->wire, r->piece) + 63) / 64 * 64;
 }
 
-/* Parts go out of the vector itself where all of it lies together, also a helper's. */
+/* Parts go out of the vector itself where all of the vector lies together, also a
+ * helper's. */
 static bool gathers(const struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
@@ -208,8 +210,8 @@ static void open_lanes(struct ranks *m)
         make_ready(m, &lanes->list[(after + i) % n]);
 }
 
-/* Parts in flight: as many as keep the link busy; and as many owners as there are take
- * from all that give, not all of them from the same few. */
+/* Parts in flight: so many that the link is kept busy, and that the owners together take
+ * from all givers, and not all from the same few. */
 static size_t window_room(const struct ranks *m, int n_peers)
 {
     size_t all = m->depth * (size_t)n_peers, room = m->depth * (size_t)m->round.owners;
@@ -255,10 +257,10 @@ void ranks_mean_begin(struct ranks *m)
     open_lanes(m);
     open_window(m);
     if (m->f.status)
-        r->n = 0;               /* there is no memory for it, and it does nothing */
+        r->n = 0;               /* without memory the round does nothing */
 }
 
-/* A slice goes to its owner, or from us as its owner to others. */
+/* A slice goes to its owner, or from this rank as its owner to others. */
 uint64_t ranks_mean_bytes(const struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
@@ -300,7 +302,7 @@ static bool learn(struct ranks *m, struct ranks_lane *lane)
     return ranks_receive_op(m, op, to, wire_bytes(r->wire, piece.n), TAG_TELL);
 }
 
-/* False, and it waits for the next step, where this one has done its share. */
+/* False: this step has done its share, and the piece waits for the next. */
 static bool may_code(const struct ranks_round *r, int *turns)
 {
     return r->wire == WIRE_F32 || (*turns)-- > 0;
@@ -336,7 +338,8 @@ static bool give(struct ranks *m, struct ranks_lane *lane, int *turns)
     return ranks_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_GIVE);
 }
 
-/* In turn, a piece each. A lane that cannot do its in this step can in the next. */
+/* Each lane in turn does one piece. A lane that cannot do its piece in this step may in
+ * the next. */
 static void move_lanes(struct ranks *m)
 {
     struct ranks_lanes *lanes = &m->lanes;
@@ -359,7 +362,7 @@ static void move_lanes(struct ranks *m)
     }
 }
 
-/* A piece to all, members after this one first, then the next. */
+/* Tells a piece to all, members after this one first, then the next piece. */
 static void tell_peers(struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
@@ -396,8 +399,8 @@ static bool next_givers(const struct ranks *m, int *from, int *to)
     return w->came >= w->reduced + (size_t)(*to - *from);
 }
 
-/* By rank, so that one sum has the same bits whoever owns it. Of a host with several
- * ranks its own parts come first. */
+/* Adds parts in the order of ranks, so that a sum has the same bits whichever rank owns
+ * it. On a host with several ranks the host's own parts come first. */
 static int gather_inputs(struct ranks *m, struct chunk piece, int from, int to)
 {
     const struct ranks_round *r = &m->round;
@@ -419,7 +422,7 @@ static int gather_inputs(struct ranks *m, struct chunk piece, int from, int to)
     return n_in;
 }
 
-/* Inputs that are not finite now are left out. */
+/* Inputs that are not finite by now are left out. */
 static void add_inputs(struct ranks *m, int n_in, size_t n)
 {
     struct ranks_window *w = &m->lanes.window;
@@ -473,7 +476,8 @@ static void reduce(struct ranks *m, int from, int to)
     r->reduced++;
 }
 
-/* Encoded: all have been told what was in the buffer of the next piece. */
+/* Encoded: the buffer of the next piece is free, for all have been told the piece before
+ * in it. */
 static bool has_room(const struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
@@ -509,10 +513,10 @@ bool ranks_mean_step(struct ranks *m)
     return true;
 }
 
-/* --- for whom it waits --- */
+/* --- awaited members --- */
 
-/* Those that have not given their part of the next piece here: the others wait as well.
- */
+/* Adds the members that have not given their part of the next piece here, for which the
+ * others wait as well. */
 static void giving_late(const struct ranks *m, struct awaited *awaited)
 {
     const struct ranks_window *w = &m->lanes.window;
@@ -523,7 +527,8 @@ static void giving_late(const struct ranks *m, struct awaited *awaited)
             awaited_add(awaited, m->round.seats[w->givers[q % givers]].rank);
 }
 
-/* Those who have not told what they have reduced, or not heard what was reduced here. */
+/* Adds the members that have not told a piece that they own, or not received one that is
+ * owned here. */
 static void telling_late(const struct ranks *m, struct awaited *awaited)
 {
     const struct ranks_round *r = &m->round;
@@ -549,5 +554,5 @@ void ranks_mean_late(const struct ranks *m, struct awaited *awaited)
     if (awaited->n == 0)
         telling_late(m, awaited);
     if (m->host && awaited->n == 0)
-        ranks_host_late(m, awaited);    /* mates that are not through with the sums */
+        ranks_host_late(m, awaited);    /* mates that have not finished the sums */
 }

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* The ledger's driver (ledger.h): events of this rank and words of others go in, and what
- * it decides is said or done. Every rank has a ledger from open on; it says nothing
- * before the rank has started.
+/* The ledger's driver (ledger.h): events of this rank and words of others go in, and the
+ * ledger's decisions are said or done. Every rank has a ledger from open on, which says
+ * nothing before the rank has started.
  *
- *   HERE        to the coordinator: what a ledger tells of its rank, and, where that has
- *               arrived, its exchange
- *   GO          from the coordinator: the round has closed; lead.c has written it into
- *               m->go. The ledger hears a GO when its round can begin, so that it never
- *               gives up the round before
+ *   HERE        to the coordinator: the ledger's state and, if the rank has arrived, its
+ *               exchange
+ *   GO          from the coordinator: the round has closed; lead_round.c has written it
+ *               into m->go. The ledger hears a GO only when its round can begin, so that
+ *               it never gives up the round before
  *   FENCE, PROPOSE, STANDS, TAKE    as in ledger.h; a list follows the second and third
- *   FORM        from rank 0: epoch 1 has this list. Only where ranks come and go; where
- *               the link is fixed all ranks are members of epoch 1 from the start
+ *   FORM        from rank 0, where ranks come and go: epoch 1 has this list. Where the
+ *               link is fixed all ranks are members of epoch 1 from the start
  *
- * A member that is in a closed round neither as one of its arrivals nor as a helper has
- * nothing to do in it. It holds the round's version at once, with the state that it has
- * (ledger.c, 6).
+ * A member that is in a closed round neither with an arrival nor as a helper holds the
+ * round's version at once, with the state that it has (ledger.c, 6).
  *
- * Run by the thread that holds the round machine. */
+ * All of this runs in the thread that holds the round machine. */
 #include "ranks/check.h"
 
 #include <string.h>
@@ -118,8 +117,8 @@ static struct ledger_decision unpack(const struct ranks *m, int from,
     return d;
 }
 
-/* A rank without the state of the version that it holds offers its vectors as one. They
- * count where nobody has a better one. */
+/* A rank without the state of the version that it holds offers its vectors as a state,
+ * which counts where no rank has a better one. */
 struct ranks_word ranks_members_arrival(const struct ranks *m)
 {
     const struct exchange *x = &m->x;
@@ -146,7 +145,7 @@ static void say_go(struct ranks *m, const struct ledger_decision *d)
     ranks_tell(m, d->to, word, m->go + 1, word.seats * sizeof(struct ranks_run));
 }
 
-/* A list goes as the entries that are members. */
+/* A list is sent as the entries of its members. */
 static void say_listed(struct ranks *m, const struct ledger_decision *d)
 {
     struct ranks_word word = {
@@ -195,8 +194,8 @@ static void make_ready(struct ranks *m)
     }
 }
 
-/* The round that is open is none of this rank's. An arrival that waits is offered again,
- * upon the version that is held now. */
+/* The open round is not this rank's. An arrival that waits is offered again, upon the
+ * version that is held now. */
 static void pass_over(struct ranks *m)
 {
     ledger_whole(m->ledger);
@@ -212,7 +211,7 @@ static void change(struct ranks *m)
     for (int k = 0; k < m->place.size; k++)
         m->members[k] = m->list[k].generation;
     m->founded = m->changed = true;
-    if (view.coordinator >= 0)          /* else all have left */
+    if (view.coordinator >= 0)          /* -1: all have left */
         m->coordinator = view.coordinator;
     m->leads = view.member && view.coordinator == m->f.rank;
     m->stands_ns = m->now_ns;
@@ -251,7 +250,7 @@ static void obey(struct ranks *m, const struct ledger_decision *d)
         break;
     case LEDGER_OUT:
     case LEDGER_MERGED:
-        break;                  /* as the list and the version say */
+        break;                  /* the list and the version say the same */
     }
 }
 
@@ -361,7 +360,7 @@ void ranks_members_hear(struct ranks *m, int from, const struct ranks_word *word
     obey_all(m);
 }
 
-/* The round of m->go can begin here. False: by this rank's ledger it is not its own. */
+/* Begins the round of m->go. False: this rank's ledger has no part in it. */
 bool ranks_members_begin(struct ranks *m)
 {
     const struct ranks_run *runs = ranks_runs(m->go), *end = runs + m->go->seats;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages on their way out and in, and what is wrong with them. */
+/* Messages on their way out and in, and their failures. */
 #include "ranks/ranks.h"
 
 #include <assert.h>
@@ -24,7 +24,7 @@ void ranks_blame_alone(struct ranks *m, descant_status status, const char *text)
     ranks_fail(m, status, "%s", text);
 }
 
-/* rank: LINK_ANY, it was not in a message with one peer. */
+/* rank: LINK_ANY where the failure was not in a message with one peer. */
 static bool broken(struct ranks *m, int rank)
 {
     const struct link_type *type = m->link->type;
@@ -47,12 +47,12 @@ void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
                      m->place.names[rank]);
 
     if (!m->place.fixed && !m->peers[rank].generation)
-        return;                 /* it is given up already */
+        return;                 /* the message is given up already */
     va_start(list, format);
     vsnprintf(text + n, sizeof text - (size_t)n, format, list);
     va_end(list);
-    if (!m->place.fixed) {      /* it is given up; the others go on */
-        log_say(&m->f.log, DESCANT_WARNING, "%s; it is heard no more", text);
+    if (!m->place.fixed) {      /* the peer is given up; the others go on */
+        log_say(&m->f.log, DESCANT_WARNING, "%s; the rank is heard no more", text);
         const struct link_peer gone = {rank, m->peers[rank].generation, true};
         m->met(m, &gone);
         return;
@@ -61,13 +61,13 @@ void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
     m->blame(m, DESCANT_MISMATCH, text);
 }
 
-/* Pieces are of the round; a round that is given up ends them. */
+/* A piece has its round's series, so that giving the round up ends the piece. */
 static struct link_message message_of(struct ranks *m, struct ranks_op *op,
                                       enum ranks_tag tag)
 {
     bool piece = tag == TAG_GIVE || tag == TAG_TELL || tag == TAG_STATE;
 
-    assert(!op->busy);          /* else its memory would be in two messages */
+    assert(!op->busy);          /* or its memory would be in two messages */
     op->tag = (uint16_t)tag;
     op->piece = piece;
     m->pieces_open += piece;
@@ -109,7 +109,7 @@ bool ranks_receive_any(struct ranks *m, struct ranks_op *op, void *p, size_t mos
     return receive(m, op, p, most, tag);
 }
 
-/* A message must be as long as it should be; else nothing of it is used. */
+/* A message of the wrong length is not used. */
 static bool length_is_good(struct ranks *m, struct ranks_op *op,
                            const struct link_ended *ended)
 {
@@ -155,7 +155,7 @@ static void end(struct ranks *m, struct ranks_op *op, const struct link_ended *e
     }
 }
 
-/* True if something has ended, or somebody has come or gone. */
+/* True if a message has ended, or a peer has come or gone. */
 bool ranks_collect(struct ranks *m)
 {
     struct link_news news;
@@ -181,7 +181,7 @@ bool ranks_collect(struct ranks *m)
 
 /* --- requests --- */
 
-/* One peer may hold up so many of one kind before it counts as one that takes nothing. */
+/* A peer that holds up so many requests of one kind counts as one that takes nothing. */
 enum { PARKED_OF_ONE = 64 };
 
 static size_t whole_lines(size_t bytes)

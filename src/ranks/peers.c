@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* Which ranks are there, on a link on which they come and go.
  *
- *   coming      the link tells. A rank that takes part nowhere says HELLO to the
- *               coordinator, as far as it knows one, and sends its manifest
- *   going       the link tells: its process has died, or closed. It is forgotten, with
- *               all messages to and from it
- *   silence     nothing came for `dead`. Its messages stay, since it may only be paused
+ *   coming      the link tells. A rank that is in no epoch says HELLO to the coordinator
+ *               that it knows, and sends its manifest
+ *   going       the link tells that the rank's process has died, or closed. The rank is
+ *               forgotten, with all messages to and from it
+ *   silence     nothing came for `dead`. Messages to and from the rank stay, since it may
+ *               only be paused
  *
- * Silence is looked at where words are due: the coordinator says HERE to all members, and
- * all to the coordinator, each dead / 4; and in a round that lasts as long, all that are
- * in it say ALIVE to each other. A round begins here once all that are in it are there.
+ * Silence counts where words are due: the coordinator says HERE to all members, and all
+ * members to the coordinator, each dead / 4; in a round that lasts as long, all ranks of
+ * the round say ALIVE to each other. A round begins here once all its ranks are there.
  *
- * Run by the thread that holds the round machine. */
+ * All of this runs in the thread that holds the round machine. */
 #include "ranks/ranks.h"
 
 #include <string.h>
 
-enum { LOOKS = 8 /* at who is silent, in the time `dead` */ };
+enum { LOOKS = 8 /* for silent ranks, in the time `dead` */ };
 
 descant_status ranks_peers_init(struct ranks *m)
 {
@@ -48,7 +49,7 @@ void ranks_peers_met(struct ranks *m, const struct link_peer *peer)
         p->generation = 0;
         m->link->type->forget(m->link, peer->rank, LINK_PEER);
         p->silent = true;
-        ranks_lead_gone(m, peer->rank);
+        ranks_admission_gone(m, peer->rank);
         if (m->center)
             ranks_center_serve(m);
         ranks_members_silent(m, peer->rank);
@@ -81,8 +82,8 @@ bool ranks_peers_hello(struct ranks *m, int rank)
            ranks_send_op(m, op, m->manifest, hello.manifest_bytes, TAG_MANIFEST);
 }
 
-/* Once to each process that this rank takes for the leader: where the coordinator has
- * gone the candidate must know a newcomer that is in a list which was accepted. */
+/* Says HELLO once to each process that this rank takes for the leader: where the
+ * coordinator has gone the candidate must know a newcomer that is in an accepted list. */
 static void introduce(struct ranks *m)
 {
     struct ranks_peer *leader = &m->peers[m->leader];
@@ -117,7 +118,7 @@ static bool is_seated(const struct ranks_round *r, int rank)
     return false;
 }
 
-/* In a round that is under way here, or is to begin. */
+/* Whether the rank is in a round that is under way here, or is to begin. */
 static bool is_in_round(const struct ranks *m, int rank)
 {
     const struct ranks_round *r = &m->round;
@@ -141,12 +142,12 @@ static uint64_t since(const struct ranks *m, int rank, uint64_t from_ns)
     bool counts = !m->members[rank] || is_there(m, rank);
     uint64_t heard = counts ? m->peers[rank].heard_ns : 0;
 
-    heard = heard > from_ns ? heard : from_ns;     /* before that no words were due */
+    heard = heard > from_ns ? heard : from_ns;     /* before from_ns no words were due */
     return m->now_ns > heard ? m->now_ns - heard : 0;
 }
 
-/* The leader hears all that want something of it; all hear the leader; and members of a
- * round hear each other. */
+/* The leader watches all that it is to hear of; all watch the leader; members of a round
+ * watch each other. */
 static bool is_silent(const struct ranks *m, int rank)
 {
     uint64_t round_ns = m->go_waits ? m->go_ns : m->round.began_ns;
@@ -158,7 +159,8 @@ static bool is_silent(const struct ranks *m, int rank)
            (rows_ns && since(m, rank, rows_ns) > m->dead_ns);
 }
 
-/* While the coordinator is silent the lowest rank that is not leads (docs/members.md). */
+/* While the coordinator is silent, the lowest rank that is not silent leads
+ * (docs/members.md). */
 static void follow_leader(struct ranks *m)
 {
     int leader = m->coordinator;
@@ -173,7 +175,7 @@ static void follow_leader(struct ranks *m)
     m->leader = leader;
 }
 
-/* All members of the epoch have promised it, so they are heard anew. */
+/* All members of a new epoch have promised it, so all are heard anew. */
 void ranks_peers_changed(struct ranks *m)
 {
     m->leader = m->coordinator;
@@ -214,8 +216,8 @@ static bool is_replaced(const struct ranks *m, int rank)
     return peer->generation > m->members[rank] && m->now_ns - peer->came_ns > m->dead_ns;
 }
 
-/* Only where each member of the epoch is heard, or replaced: then nobody is left that may
- * know of a newer one. */
+/* Vouches only where each member of the epoch is heard, or replaced: then no process is
+ * left that may know of a newer epoch. */
 static void vouch(struct ranks *m)
 {
     int replaced = 0;

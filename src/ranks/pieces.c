@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the pieces of a mean lie: of whom, from where, how long; and the mean of some. */
+/* The pieces of a mean: their owners, places and lengths; and the mean of some parts. */
 #include "kernels/kernels.h"
 #include "kernels/vector.h"
 #include "ranks/ranks.h"
@@ -16,7 +16,7 @@ size_t ranks_lane_floats(const struct ranks *m)
     return room < m->piece_most ? room : m->piece_most;
 }
 
-/* Where they lie together, else gathered. */
+/* The floats where they lie together, else gathered. */
 const float *ranks_reach(const struct vector *v, size_t at, size_t n, float *gathered)
 {
     const float *p;
@@ -40,7 +40,8 @@ static size_t nth_slice_at(const struct ranks_round *r, int nth)
                                : wire_slice(r->n, r->owners, nth);
 }
 
-/* From the round's number on, around; where all own, member j owns slice j. */
+/* Owners are the members from the round's number on, around; where all are owners, member
+ * j owns slice j. */
 int ranks_round_owner(const struct ranks_round *r, int nth)
 {
     int first = r->owners < r->k ? (int)(r->number % (uint32_t)r->k) : 0;
@@ -71,7 +72,7 @@ struct chunk ranks_round_piece(const struct ranks_round *r, int member, size_t p
     return (struct chunk){slice.from + at, left < r->piece ? left : r->piece};
 }
 
-/* Some became NaN after they were looked at. */
+/* Some became NaN after they were tested. */
 static bool reduce_finite(struct ranks *m, float *out, int n_in, size_t n)
 {
     double total = 0;

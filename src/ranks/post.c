@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* Parcels. One is a note (head and number of floats) and then its floats, in messages of
- * 1 MiB or more, all begun at once. A rank that has received the note begins to receive
- * the floats, and answers with a byte when its caller has taken them; until then nothing
- * else goes that way, so that a slow host has one parcel in flight, and one buffer,
- * whatever the others do.
+/* Parcels. A parcel is a note (head and number of floats) and then its floats, in
+ * messages of 1 MiB or more, all begun at once. A rank that has received the note begins
+ * to receive the floats, and answers with a byte when its caller has taken them. Until
+ * then no other parcel goes that way, so that a slow host has one parcel in flight, and
+ * one buffer, whatever the others do.
  *
  * Where ranks come and go a lane is with one process of its rank at a time:
  *
- *   1. A parcel to a process that has gone ends there: it is lost, which is said once,
- *      and the lane is free for the rank's next process. Nothing is sent twice.
+ *   1. A parcel to a process that has gone is lost, which is logged once, and the lane is
+ *      free for the rank's next process. No parcel is sent twice.
  *   2. A parcel counts once it is here as a whole, also when its sender has gone since;
- *      it is answered only if that has not.
- *   3. Both say ALIVE each dead / 4. A process that was not heard for `dead` is
- *      forgotten, as if it had gone, and it hears of that.
+ *      it is answered only if the sender has not gone.
+ *   3. Both sides say ALIVE each dead / 4. A process that was not heard for `dead` is
+ *      forgotten, as if it had gone, and learns of that.
  *
- * Run by the one thread that calls the lane; where ranks come and go it lets parcels move
- * at least each dead / 4. */
+ * All of this runs in the one thread that calls the lane, which moves parcels at least
+ * each dead / 4 where ranks come and go. */
 #include "ranks/ranks.h"
 
 #include <limits.h>
 #include <string.h>
 
 enum { PIECES = 64, AGAIN = 4,
-       THREADS = 2 /* at least: this process, and one that works for it */ };
+       THREADS = 2 /* at least: this process, and a module's */ };
 #define PIECE_LEAST ((size_t)1 << 18)       /* floats: 1 MiB */
 
 struct note {
@@ -30,15 +30,16 @@ struct note {
     _Alignas(uint64_t) unsigned char head[POST_HEAD];
 };
 
-/* With one other rank. */
+/* The lane to one other rank. */
 struct post_lane {
     bool open, full;                /* full: a parcel is here, whole */
     bool unacked;                   /* the last one sent has not been taken */
-    bool broken;                    /* of what is coming a message has failed */
-    uint64_t generation, from;      /* who has the rank, as the lane knows; whose is
-                                       here */
+    bool broken;                    /* a message of the parcel that is coming has
+                                       failed */
+    uint64_t generation, from;      /* the rank's process, as the lane knows; the sender
+                                       of the parcel here */
     uint64_t said_ns;
-    size_t n, piece;                /* floats that there is room for; of a message */
+    size_t n, piece;                /* floats of room; floats of a message */
     int sending, coming, acks;      /* messages on their way */
     struct note out, in;
     float *floats_out, *floats_in;  /* (n) */
@@ -56,7 +57,7 @@ static struct post_lane *lane_of(struct ranks *m, int rank)
     return &m->post->lanes[rank];
 }
 
-/* Where the link is fixed nobody comes again. */
+/* Where the link is fixed no process comes again. */
 static uint64_t who(struct fabric *f, int rank)
 {
     const struct ranks *m = ranks_of(f);
@@ -74,7 +75,7 @@ static struct ranks_op lane_op(const struct ranks *m,
         .ended = ended, .rank = rank, .even_failed = !m->place.fixed};
 }
 
-/* --- what has ended --- */
+/* --- messages that have ended --- */
 
 static void sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
@@ -231,7 +232,7 @@ static void say_lost(struct ranks *m, int rank)
             "that had the rank has gone", rank, m->place.names[rank]);
 }
 
-/* Another process has the rank, or none has. Messages under way come back first. */
+/* The rank has another process now, or none. Messages under way come back first. */
 static void look_who(struct ranks *m, int rank)
 {
     struct post_lane *lane = lane_of(m, rank);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* The ranks of a job, on one host or many, over a link. docs/mpi.md has the protocol;
- * here are the tables, one for each link. start.c has what comes before the first poll, turn.c what
- * a poll does, close.c the end.
+ * this file has the tables, one for each link. start.c has the time before the first
+ * poll, turn.c a poll, close.c the end.
  *
  * 1. Only begin, poll, and the caller's open, start and close call the link: one thread
  *    at a time. wait may run beside them, and sleeps on figures that poll leaves.
- * 2. Where the link is fixed a round once closed is never begun again, and a rank that
- *    leaves stays until all have left, to do its part, to lead, and to serve its slice of
- *    the centre. Where ranks come and go a round may be given up (docs/members.md).
- * 3. All that is sent lies in the contribution, in segments of the fabric's own, or in
- *    its buffers; never in the caller's memory, which may go at the next begin.
- * 4. A message stays until the link is through with it. A job that closes
- *    with messages under way, because others do not take or send what belongs to them,
- *    keeps all of its memory as long as the process lives: nobody can tell when they
- *    come, or which of it the link still has. */
+ * 2. Where the link is fixed a round that has closed is never begun again, and a rank
+ *    that leaves stays until all have left, to do its part, to lead, and to serve its
+ *    slice of the centre. Where ranks come and go a round may be given up
+ *    (docs/members.md).
+ * 3. Messages are sent out of the contribution, the fabric's own segments, or the
+ *    fabric's buffers; never out of the caller's memory, which may go at the next begin.
+ * 4. A message's memory stays until the link has ended the message. A job that closes
+ *    with messages under way, because their peers neither take nor send, keeps all of its
+ *    memory as long as the process lives: the link may still use any of it. */
 #include "ranks/ranks.h"
 
 #include "link/tcp.h"
@@ -44,7 +44,8 @@ static descant_status open_tcp(struct fabric **out, const struct fabric_options 
     if (at.most < options->size)
         at.most = options->size;
     if (!with.size)
-        with.size = 1;          /* the first begins alone, and others come to it */
+        with.size = 1;          /* the first trainer begins alone, and others come to
+                                   it */
     with.dead_s = at.dead_s;
     with.link = &link_tcp;
     with.context = &at;
@@ -74,7 +75,7 @@ static enum fabric_progress rows_poll(struct fabric *f, struct rows_part *part)
 static const struct fabric_rows rows = {
     .joins = true, .begin = rows_begin, .poll = rows_poll, .leave = ranks_rows_takes};
 
-/* What all links have alike. */
+/* The functions that all links share. */
 #define RANKS_TYPE                                                                      \
     .rows = &rows, .post = &ranks_post, .alloc = ranks_alloc, .share = ranks_share,     \
     .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \

@@ -1,284 +1,69 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of a rank; for the files of this folder alone. docs/mpi.md has the
- * protocol.
+/* The parts of a rank, for the files of this folder alone. docs/mpi.md has the protocol.
  *
- *   ranks.c     the table
- *   start.c, turn.c, close.c    what comes before the first poll, what a poll does, the end
- *   hear.c      what a word does to the rank that hears it; check.c: whether it may
- *   peers.c     which ranks are there: they come, go, fall silent, and found the job
- *   lead.c      the coordinator: the kind and members of a round; rows_lead.c: of rows
- *   members.c   drives the ledger (ledger.h): who takes part, and when a round may close
- *   versions.c  a version of the state, from a rank that holds it to one that lacks it
- *   mean.c, state.c, elastic.c  the floats of an exchange
- *   center.c    the slices of an elastic centre that this rank owns
- *   lanes.c     the records and buffers of those that are under way
- *   hosts.c     those of a mean among the ranks of one host, in its memory
- *   wire.c      those of a mean in fewer bits
- *   rows.c      rounds of rows, between the leaders of hosts
- *   post.c      parcels between rank 0 and the others
- *   waits.c     sleeping, whom for, and whether ranks are bound to too few cores
- *   pieces.c    where the pieces of a mean lie
- *   seats.c     the members of a round, as a GO has them
- *   words.c     short messages between ranks
- *   messages.c  all messages, on their way
+ *   ranks.c        the table of the fabric
+ *   start.c, turn.c, close.c      the time before the first poll, a poll, the end
+ *   hear.c         the effects of words; check.c: whether a word may have any
+ *   peers.c        which ranks are there: coming, going, silence
+ *   admission.c    the coordinator admits ranks: HELLO, manifests, founding, newcomers
+ *   lead_round.c   the coordinator makes rounds of offers, which lead.c keeps
+ *   members.c      drives the ledger (ledger.h): members, and when a round may close
+ *   versions.c, donor.c           a version of the state, taken and given
+ *   mean.c, state.c, elastic.c    the floats of an exchange
+ *   center.c       the slices of an elastic centre that this rank owns
+ *   lanes.c        the records and buffers of floats that are under way (lanes.h)
+ *   hosts.c        means among the ranks of one host, in its memory
+ *   wire.c         means in fewer bits
+ *   rows.c, rows_lead.c           rounds of rows; the coordinator's side of them
+ *   post.c         parcels between rank 0 and the others
+ *   waits.c        sleeping, awaited ranks, ranks that are bound to too few cores
+ *   pieces.c       where the pieces of a mean lie
+ *   seats.c        the members of a round in a GO
+ *   words.c        short messages between ranks (words.h)
+ *   messages.c     all messages on their way (messages.h)
  *
- * No two of them call each other in a circle: a word that is heard, and a peer
+ * No two of these files call each other in a circle: a word that is heard, and a peer
  * that is refused, go up through m->hear and m->blame. */
 #ifndef RANKS_H
 #define RANKS_H
 
 #include "fabric/fabric.h"
 #include "link/link.h"
+#include "ranks/lanes.h"
 #include "ranks/ledger.h"
+#include "ranks/messages.h"
+#include "ranks/words.h"
 
-enum {
-    RANKS_PIECE = 32768,        /* floats: 128 KiB */
-    RANKS_PIECE_LEAST = 4096,
-    RANKS_DEPTH = 8,            /* pieces in flight to or from one rank, of each sort */
-    RANKS_TEXT = 640            /* bytes of a word's text, with its end */
-};
-
-enum { RANKS_PROTOCOL = 11 };          /* of the words and pieces between ranks */
-
-enum ranks_tag { TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_ASK,
-               TAG_ROWS, TAG_POST, TAG_POST_TAKEN, TAG_WANT, TAG_VERSION,
-               TAG_ANSWER /* and from there on, one for each seat */ };
-
-struct ranks;
-
-/* A message in flight. Its record stays where it is, and tells what to do when it has
- * ended. */
-struct ranks_op {
-    void (*ended)(struct ranks *m, struct ranks_op *op, const struct link_ended *ended);
-    int rank;                   /* to or from whom */
-    unsigned slot;
-    bool busy;
-    bool any_length;            /* a receive: up to `most` bytes, else just as many */
-    bool even_failed;           /* `ended` is called, too, where the peer has gone */
-    bool piece;                 /* of a round */
-    uint16_t tag;
-    uint32_t most;              /* 0: it is a send */
-    float *floats;              /* a piece: its buffer */
-    void *of;                   /* a piece: its lane, or its hearer; else its request */
-};
-
-/* A request and its answer, at the head of a record of their user's; its memory is one
- * block. Where the peer holds a request up, another takes its place, and it is parked:
- * it goes once nothing of it is under way. */
-struct ranks_request {
-    struct ranks_op send, receive;
-    void *out, *in;                     /* what they carry */
-    bool parked;
-    struct ranks_request *next;         /* parked */
-};
-
-/* All of one kind. */
-struct ranks_requests {
-    size_t record, out_bytes, in_bytes; /* of each */
-    void (*sent)(struct ranks *m, struct ranks_op *op, const struct link_ended *ended);
-    void (*received)(struct ranks *m, struct ranks_op *op,
-                     const struct link_ended *ended);
-    struct ranks_request *parked;
-};
-
-/* --- words --- */
-
-enum ranks_what {
-    /* to the coordinator; HERE also from it */
-    WORD_HELLO,         /* has started; its manifest follows */
-    WORD_HERE,          /* of its ledger; where it has arrived, with which exchange */
-    WORD_LEAVE,         /* begins nothing more; where the link is fixed */
-    /* from the coordinator */
-    WORD_CALL,          /* others wait for your arrival */
-    WORD_GO,            /* the round is closed; runs of seats follow */
-    WORD_VOID,          /* your elastic exchange goes on by itself */
-    WORD_MEMBERS,       /* so many take part; `source` does no more */
-    WORD_LATE,          /* for whom your round waits; struct awaited follows */
-    WORD_FAIL,          /* the job has failed, or this newcomer differs; text follows */
-    WORD_BYE,           /* all have left; where the link is fixed */
-    WORD_ROWS, WORD_ROWS_CALL, WORD_ROWS_GO, WORD_ROWS_HAVE, WORD_ROWS_TAKE,
-    WORD_LEAD,          /* rows.c has these */
-    WORD_FENCE, WORD_PROPOSE, WORD_STANDS, WORD_TAKE,   /* members.c */
-    WORD_FORM,          /* from rank 0, where ranks come and go: the job begins with this
-                           list */
-    WORD_ALIVE,         /* to a member of a round that lasts */
-    WORD_ROWS_NONE, WORD_ROWS_LACK      /* rows.c */
-};
-
-/* The ledger's part of a word (struct ledger_decision). */
-struct ranks_ledger {
-    uint64_t generation, epoch, ballot, accepted, arrival;
-    struct ledger_version version, base;
-    int32_t coordinator, about;
-    uint32_t fresh, vouched, leaves, final, absent, cannot_give, hollow, unused;
-};
-
-/* One of a list that follows such a word, or is part of a version. */
-struct ranks_entry {
-    int32_t rank;
-    uint32_t unused;
-    uint64_t generation, seq;   /* seq: of a version */
-};
-
-struct ranks_word {
-    uint32_t what, protocol;
-    uint32_t seq;               /* HERE: which of its sender's exchanges has arrived */
-    uint32_t kind, final, bad;  /* final: HERE, GO; MEMBERS: it has begun its finish */
-    uint64_t refers;            /* HERE: the series of the round whose result is the
-                                   sender's reference */
-    uint32_t encoded;           /* GO: the mean is sent as the plan's wire says */
-    uint32_t round;
-    int32_t source;             /* GO: of a state; -1: of a mean without a good
-                                   contribution. MEMBERS: who has left */
-    uint32_t members, epoch, status, seats;
-    uint32_t threads;           /* HELLO */
-    int32_t host, local_rank;   /* HELLO */
-    /* n: floats; HERE of a newcomer: pieces that it has taken */
-    uint64_t n, agree, priority, manifest_bytes;
-    uint64_t note;              /* HERE: the sender's; GO: of a state, the source's */
-    uint64_t stands;            /* the epoch that stands, as the sender knows */
-    double weight;
-    struct ranks_ledger ledger;
-};
-
-/* A member of a round. */
-struct ranks_seat {
-    int32_t rank;
-    uint32_t seq;               /* of the exchange that counts; 0: it only helps */
-    uint64_t arrival;           /* as its ledger counts them; 0: it only helps */
-    uint32_t threads;           /* of all ranks on its machine */
-    uint32_t bad;
-    int32_t host, local_rank;   /* its machine, by the lowest rank there; its place on
-                                   it */
-    double share;               /* of a mean */
-};
-
-/* So many of them whose ranks follow each other and who differ in nothing but their
- * places (seats.c). */
-struct ranks_run {
-    struct ranks_seat first;
-    uint32_t n;
-    uint32_t apart;             /* each is alone on its host; 0: they are on one */
-};
-
-/* A leader's part in a round of rows. */
-struct rows_seat {
-    int32_t rank;
-    uint32_t unused;
-    uint64_t bytes;
-    uint64_t generation, seq;   /* which of its parts it is; 0 where the link is fixed */
-};
-
-/* The rows on which all machines agree, as they are given to those who come late: rows.c,
- * versions.c. */
+/* The rows on which all machines agree, as they are given to machines that come late
+ * (rows.c, versions.c). */
 struct ranks_base {
-    const struct vector *rows;          /* NULL: nobody comes late */
+    const struct vector *rows;          /* NULL: no machine comes late */
     struct ledger_version held, wanted; /* the round that left them; epoch 0: of none */
-    struct ledger_entry *merged;        /* (size) what is in them: of each rank's last
-                                           generation, the newest of its parts */
+    struct ledger_entry *merged;        /* (size) the parts in them: the newest part of
+                                           each rank's last generation */
     bool moves;                         /* a round is being added */
-    uint32_t pieces;                    /* of what was wanted, that have come */
-    uint64_t came_ns;                   /* a piece of what is wanted came last, */
-    int donor, deaf;                    /* from whom; and who gave none for too long, or
-                                           -1 */
+    uint32_t pieces;                    /* of the wanted rows that have come */
+    uint64_t came_ns;                   /* the last piece of the wanted rows came, */
+    int donor, deaf;                    /* from this donor; one that gave none for too
+                                           long, or -1 */
 };
 
 struct ranks_outgoing;
 
-/* Which ranks are there. */
+/* A rank as this one sees it. */
 struct ranks_peer {
-    uint64_t generation;        /* that is there; 0: none is */
-    uint64_t greeted;           /* that has had HELLO of this rank, as a newcomer */
-    uint64_t came_ns, heard_ns; /* it came; something of it came last */
-    int words_out;              /* to it, not out yet */
-    bool silent;                /* its ledger was told so */
-    struct ranks_op manifest_op;    /* this rank's to it; one that is silent may hold it
-                                       up */
-};
-
-/* --- the floats of a round --- */
-
-/* With one owner of a slice: our parts of it, and the slice as the owner tells it. Of
- * a state: what goes to the member after us, and what comes from the one before. */
-struct ranks_lane {
-    int member;                         /* the owner's place in the round */
-    size_t pieces;                      /* of its slice */
-    size_t given, learning;             /* begun */
-    size_t learned;                     /* ended; encoded: decoded */
-    bool here[RANKS_DEPTH];             /* encoded pieces that have come, and are not
-                                           decoded */
-    struct ranks_op give[RANKS_DEPTH], learn[RANKS_DEPTH];
-    bool ready;                         /* in the list of those that can go on */
-    struct ranks_lane *next;
-};
-
-/* One of those that an owner tells. */
-struct ranks_hearer {
-    int member;
-    size_t told;                        /* pieces, ended */
-};
-
-/* The parts that an owner takes, and the pieces that it tells. Parts are counted over
- * all pieces, and those of one piece are in the order of ranks; part q lies in buffer
- * q % room. */
-struct ranks_window {
-    int n_peers, n_givers, before;      /* before: givers of lower ranks than this one */
-    struct ranks_hearer *peers;
-    int *givers;                        /* members: those of the peers that have a
-                                           share */
-    size_t room, taken, came, reduced;  /* parts: begun; here without a gap; done with */
-    struct ranks_op *takes;             /* (room) */
-    bool *here;                         /* (room) */
-    size_t telling;                     /* begun: pieces x peers */
-    size_t untold[RANKS_DEPTH];         /* of the piece in that place: peers to be told */
-    struct ranks_op *tells, **idle;     /* (room) */
-    size_t n_idle;
-    double *sum, total;                 /* of a piece that is reduced by and by, as far as
-                                           it is, and of the shares in it; */
-    bool spoilt;                        /* parts that are not finite were left out */
-};
-
-/* The records and buffers of a round; they are there while it needs them (lanes.c). */
-struct ranks_lanes {
-    struct ranks_lane *list;            /* by member */
-    int n;
-    struct ranks_lane *first, *last;    /* that can go on */
-    struct ranks_window window;
-    void *memory[2];                    /* of the list, and of the window; */
-    size_t bytes[2];
-};
-
-struct ranks_round {
-    bool active, ours;          /* ours: of the exchange that is open, else we only
-                                   help */
-    bool shown;                 /* a state's part is out, or need not be */
-    enum exchange_kind kind;
-    bool final;
-    enum wire wire;
-    uint32_t number, n_bad;
-    size_t n, piece;
-    uint64_t series;            /* of its pieces (link.h, 10) */
-    uint64_t base;              /* the series of the version that it is upon */
-    uint64_t began_ns;
-    uint64_t note;              /* of a state */
-    int k, me, source;          /* members; places among them */
-    int owners;                 /* of a mean: so many of them have a slice */
-    struct ranks_seat *seats;
-    const struct vector *in;
-    bool gives;
-    size_t n_own, reduced;      /* pieces of our slice */
-    size_t left;                /* pieces to be given, learned and told: not ended yet */
-    size_t shown_pieces;        /* by hosts: of our vector, that lie in the host's
-                                   memory */
-    size_t n_state, came, coming, passing, passed;      /* pieces of a state */
-    bool here[RANKS_DEPTH];
-    size_t filled;              /* of the centre, from our own vector */
-    bool fetching;              /* a final state: the centre from its owners */
+    uint64_t generation;        /* of the process that is there; 0: none */
+    uint64_t greeted;           /* of the process to which this rank has said HELLO */
+    uint64_t came_ns, heard_ns; /* the process came; something came from it last */
+    int words_out;              /* to it, not sent yet */
+    bool silent;                /* the ledger was told so */
+    struct ranks_op manifest_op;    /* this rank's manifest to it, which a silent rank may
+                                       hold up */
 };
 
 enum ranks_stage {
     STAGE_IDLE,
-    STAGE_LOOK,         /* at the own vector, before arriving */
+    STAGE_LOOK,         /* tests its own vector, before arriving */
     STAGE_ARRIVED,      /* the round gathers, or moves its floats */
     STAGE_PART,         /* its part is out */
     STAGE_ALONE         /* elastic */
@@ -292,14 +77,14 @@ struct ranks_rows_lead;
 struct ranks_host;
 struct ranks_post;
 struct ranks_versions;
+struct ranks_donor;
 
 /* The parts of the version that a rank holds. */
 struct ranks_held {
-    uint64_t mean;              /* the series of the mean in ranks.mean, 0: there is
-                                   none; */
-    size_t mean_n;              /* and its floats */
-    bool state_waits;           /* a state that was taken is to be handed out, */
-    uint64_t note;              /* and its donor's note */
+    uint64_t mean;              /* the series of the mean in ranks.mean; 0: none */
+    size_t mean_n;              /* the mean's floats */
+    bool state_waits;           /* a state that was taken is to be handed out */
+    uint64_t note;              /* that state's donor's note */
     uint64_t center;            /* the series of the last state that gave the centre */
 };
 
@@ -310,66 +95,68 @@ struct ranks {
     uint64_t now_ns;                    /* of the last poll */
     double start_s;
     bool started, had_state, collective, in_place;
-    bool messages;                      /* the address says: whatever shares a host */
+    bool messages;                      /* the address asks for messages also within a
+                                           host */
     bool left, bye;                     /* LEAVE is sent; all have left */
     size_t n, room;
     int n_outer;
     char *manifest;
-    struct vector segments;             /* what alloc gave, as one vector */
+    struct vector segments;             /* all memory of alloc as one vector */
     size_t segments_room;
     struct vector copy;                 /* the contribution as one */
     struct extent whole;
-    struct meet *machine;               /* of this machine's ranks, for blocks; NULL: not
+    struct meet *machine;               /* of this machine's ranks, for blocks; NULL
                                            before share */
-    struct block *blocks;               /* instead of it, where this rank is alone on its
-                                           machine */
+    struct memory_block *blocks;        /* instead of `machine`, where this rank has the
+                                           machine alone */
     /* words */
     struct ranks_op word_op;
     struct ranks_word *heard, *go;        /* word_bytes each */
     size_t word_bytes;
     struct ranks_outgoing *idle_words[2], *last_word;   /* short, long */
     int words_out;
-    bool go_waits;                      /* `go` is to be done */
-    bool deaf;                          /* a peer has broken the protocol: no word is
-                                           heard */
-    bool broken;                        /* the link has failed, which was said */
+    bool go_waits;                      /* the round of `go` is to begin */
+    bool deaf;                          /* a peer has broken the protocol: words are
+                                           dropped */
+    bool broken;                        /* the link has failed, which was logged */
     struct ranks_peer *peers;           /* by rank */
     int pieces_open;                    /* messages with a series that have not ended */
-    int founders;                       /* with so many ranks the job begins */
-    uint64_t dead_ns;                   /* a rank that was not heard for so long is given
-                                           up */
+    int founders;                       /* the job begins with so many ranks */
+    uint64_t dead_ns;                   /* a rank that was not heard for so long is
+                                           silent */
     int threads;
-    int coordinator;                    /* as the ledger knows */
-    bool leads;                         /* this rank is that */
+    int coordinator;                    /* by the ledger */
+    bool leads;                         /* this rank is the coordinator */
     bool founded;                       /* there is an epoch */
-    bool voided, changed;               /* not acted upon: the round is given up; another
-                                           epoch stands */
-    uint64_t stands_ns;                 /* since then it has stood */
-    uint64_t looked_ns, alive_ns;       /* at who is silent; ALIVE was said */
-    int leader;                         /* the coordinator; or, where that is silent, the
-                                           member that is to found the next epoch, */
-    uint64_t leader_ns;                 /* since then */
-    uint64_t leaving_ns;                /* it stays no longer than it must */
-    uint64_t left_ns, go_ns;            /* left; GO came */
-    float *state_center;                /* where a state's centre comes to: the centre
-                                           itself, where the link is fixed */
-    bool has_state;                     /* the caller has had one, or given its own */
-    bool gradients;                     /* means are of those: vectors are no state */
+    bool voided, changed;               /* still to be acted upon: the round is given up;
+                                           another epoch stands */
+    uint64_t stands_ns;                 /* the epoch stands since then */
+    uint64_t looked_ns, alive_ns;       /* last look for silent ranks; last ALIVE */
+    int leader;                         /* the coordinator or, where that is silent, the
+                                           member that is to found the next epoch */
+    uint64_t leader_ns;                 /* it leads since then */
+    uint64_t leaving_ns;                /* this rank stays only as long as it must since
+                                           then */
+    uint64_t left_ns, go_ns;            /* when this rank left; when GO came */
+    float *state_center;                /* a state's centre comes here; where the link is
+                                           fixed, the centre itself */
+    bool has_state;                     /* the caller has had a state, or given its own */
+    bool gradients;                     /* means are of gradients: vectors are no state */
     struct ranks_held held;
     struct ledger *ledger;              /* in ledger_memory */
     void *ledger_memory;
-    struct ledger_entry *list;          /* (size) what goes into the ledger, or came
-                                           out */
-    struct ranks_entry *entries;        /* (size) the same in a word */
-    bool ledger_moved;                  /* since the coordinator has looked */
-    uint64_t *members;                  /* by rank: its generation in the epoch that
-                                           stands, where ranks come and go; 0: it is no
-                                           member */
-    struct ranks_lead *lead;            /* of each rank that may be the coordinator */
+    struct ledger_entry *list;          /* (size) a list for the ledger, or out of it */
+    struct ranks_entry *entries;        /* (size) a list in a word */
+    bool ledger_moved;                  /* since the coordinator looked last */
+    /* by rank: the generation of the member in the epoch that stands, where ranks come
+     * and go; 0: no member */
+    uint64_t *members;
+    struct ranks_lead *lead;            /* of a rank that may be the coordinator */
     struct ranks_versions *versions;    /* NULL: the link is fixed */
+    struct ranks_donor *donor;          /* as versions */
     /* A peer has come or gone. */
     void (*met)(struct ranks *m, const struct link_peer *peer);
-    /* False: it may not be acted upon, and the job has failed. */
+    /* False: the word may not be acted upon, and the job has failed. */
     bool (*hear)(struct ranks *m, int from, const struct ranks_word *word, size_t bytes);
     /* The job has failed; the coordinator tells all. */
     void (*blame)(struct ranks *m, descant_status status, const char *text);
@@ -380,41 +167,41 @@ struct ranks {
     uint32_t seq;
     uint32_t arrival_of;                /* the first exchange that arrived with the
                                            ledger's seq, */
-    uint64_t arrival;                   /* this one */
+    uint64_t arrival;                   /* that seq, the newest */
     size_t looked;
     bool bad, called;
     struct ranks_round round;
     unsigned depth;                     /* pieces in flight of a sort, up to
                                            RANKS_DEPTH, */
-    size_t piece_most;                  /* and the floats that each has at most */
+    size_t piece_most;                  /* floats of each, at most */
     struct ranks_lanes lanes;
     float *result, *state_outer[2], *piece;
     /* means go by hosts; NULL: each rank is by itself */
     struct ranks_host *host;
-    float *mean;                        /* of those: the result, or the host's */
+    float *mean;                        /* the result of a mean, or the host's */
     const float **inputs;
     double *shares;
     /* encoded means */
-    uint64_t refers;                    /* the series of the round whose result, or state,
-                                           outer[0] is */
-    float *owed, *owed_else;            /* (n) else: where ranks come and go */
-    float *settled[RANKS_DEPTH];          /* pieces of our slice, as they are told */
+    uint64_t refers;                    /* the series of the round that made outer[0] */
+    float *owed, *owed_else;            /* (n) owed_else: where ranks come and go */
+    float *settled[RANKS_DEPTH];          /* pieces of this rank's slice, as they are
+                                             told */
     struct ranks_elastic *elastic;
     struct ranks_center *center;
     struct ranks_rows *rows;
     struct ranks_base base;
-    struct ranks_rows_lead *rows_lead;  /* of each rank that may be the coordinator */
-    uint64_t rows_series;               /* of the parts of a round of rows; 0 where the
-                                           link is fixed */
+    struct ranks_rows_lead *rows_lead;  /* as lead */
+    uint64_t rows_series;               /* of a round of rows; 0 where the link is
+                                           fixed */
     struct ranks_post *post;              /* NULL: the lane is not used */
-    /* Written by poll and begin, read by wait; relaxed: they only set how long it sleeps.
-     */
+    /* Written by poll and begin, read by wait; relaxed: they only set how long wait
+     * sleeps. */
     _Atomic uint32_t still;             /* polls in a row in which nothing moved */
     _Atomic uint32_t rest_most_us;
-    struct ranks *next;                   /* kept after its close, close.c */
-    uint64_t moved_ns, said_ns;         /* when something moved last; when we said for
-                                           whom */
-    bool moved;                         /* in this poll */
+    struct ranks *next;                   /* the next job that close.c keeps */
+    uint64_t moved_ns, said_ns;         /* something moved last; awaited ranks were logged
+                                           last */
+    bool moved;                         /* something moved in this poll */
 };
 
 static inline struct ranks *ranks_of(struct fabric *f)
@@ -422,7 +209,7 @@ static inline struct ranks *ranks_of(struct fabric *f)
     return (struct ranks *)(void *)f;
 }
 
-/* It has had this newcomer's HELLO, and may turn it away. */
+/* The rank has had this newcomer's HELLO, and may turn it away. */
 static inline bool ranks_greeted(const struct ranks *m, int rank)
 {
     const struct ranks_peer *peer = &m->peers[rank];
@@ -436,26 +223,25 @@ enum { RANKS_UNIT = 16 };           /* floats: a cache line */
 void ranks_fail(struct ranks *m, descant_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void ranks_blame_alone(struct ranks *m, descant_status status, const char *text);
-/* A peer breaks the protocol: the job ends here, and where this rank leads it, for all.
- */
+/* A peer breaks the protocol: the job ends here and, if this rank leads, for all. */
 void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t bytes,
                    enum ranks_tag tag);
-/* Exactly so many bytes; or up to so many, and `ended` looks at how many they are. */
+/* Receive exactly so many bytes; or, receive_any, up to `most`, which `ended` tests. */
 bool ranks_receive_op(struct ranks *m, struct ranks_op *op, void *p, size_t bytes,
                       enum ranks_tag tag);
 bool ranks_receive_any(struct ranks *m, struct ranks_op *op, void *p, size_t most,
                        enum ranks_tag tag);
-bool ranks_collect(struct ranks *m);        /* true: something has ended */
-/* A record, for place `slot` of its kind; NULL: no memory. memory_give gives one back
- * that is not parked. */
+bool ranks_collect(struct ranks *m);        /* true: a message has ended */
+/* Makes a record for place `slot` of its kind; NULL: no memory. memory_give gives a
+ * record back that is not parked. */
 void *ranks_request_make(const struct ranks_requests *all, unsigned slot);
-/* Another record for the place of this one, which is parked. NULL: it stays where it
+/* Parks a record and returns another one for its place. NULL: the record stays where it
  * is. A peer for which too many are parked is refused. */
 void *ranks_request_park(struct ranks *m, struct ranks_requests *all,
                          struct ranks_request *r);
-/* Gives back one that is parked, if nothing of it is under way. */
+/* Gives a parked record back, if none of its messages is under way. */
 void ranks_request_release(struct ranks_requests *all, struct ranks_request *r);
 void ranks_requests_fini(struct ranks_requests *all);
 
@@ -463,12 +249,12 @@ void ranks_requests_fini(struct ranks_requests *all);
 
 descant_status ranks_words_init(struct ranks *m);
 void ranks_words_fini(struct ranks *m);
-/* where a word may be heard now; false: the link fails */
+/* opens the receive for a word, if one may be heard now; false: the link fails */
 bool ranks_listen(struct ranks *m);
-/* False: it is lost, for a rank that takes none or is not there. */
+/* False: the word is lost, for the rank takes none or is not there. */
 bool ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail,
                 size_t bytes);
-/* members, as it says */
+/* sets the members and the epoch that a GO or MEMBERS tells */
 void ranks_take_part(struct ranks *m, const struct ranks_word *word);
 
 /* --- seats.c --- */
@@ -479,10 +265,10 @@ static inline const struct ranks_run *ranks_runs(const struct ranks_word *go)
 }
 
 struct ranks_seat ranks_run_seat(const struct ranks_run *run, uint32_t i);
-/* After n runs; returns how many they are then. */
+/* Adds a seat after n runs; returns the number of runs then. */
 uint32_t ranks_runs_add(struct ranks_run *runs, uint32_t n,
                         const struct ranks_seat *seat);
-/* Returns how many seats they are. */
+/* Writes the seats of n runs; returns their number. */
 int ranks_runs_seats(const struct ranks_run *runs, uint32_t n, struct ranks_seat *seats);
 const struct ranks_run *ranks_run_of(const struct ranks_run *runs, uint32_t n, int rank);
 
@@ -499,21 +285,21 @@ descant_status ranks_start(struct fabric *f, const struct fabric_start *start);
 /* of the table */
 descant_status ranks_begin(struct fabric *f, const struct exchange *exchange);
 enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part);
-/* A poll's work for others: hears, and helps outside of the exchange that is open. */
+/* A poll's work for others: hears words, and helps outside of the exchange that is
+ * open. */
 void ranks_serve(struct ranks *m);
-/* the exchange that is open; its round goes on */
+/* gives up the exchange that is open; its round goes on */
 void ranks_abandon(struct ranks *m);
 
 /* --- close.c --- */
 
-/* Closing in parts, for tests in which all ranks live in one thread: leave says so to
- * the others, stay serves them and is true while any is left, free releases
- * everything. */
+/* Closing in parts, for tests in which all ranks live in one thread: leave tells the
+ * others, stay serves them and is true while any is left, free releases all. */
 void ranks_leave(struct fabric *f);
 bool ranks_stay(struct fabric *f);
 void ranks_free(struct fabric *f);
-void ranks_free_kept(void);       /* jobs that were not, once no message of theirs is
-                                     under way */
+void ranks_free_kept(void);       /* frees kept jobs that have no message under way any
+                                     more */
 void ranks_close(struct fabric *f);
 
 /* --- hear.c --- */
@@ -527,7 +313,7 @@ void ranks_peers_fini(struct ranks *m);
 void ranks_peers_met(struct ranks *m, const struct link_peer *peer);
 void ranks_peers_time(struct ranks *m);
 void ranks_peers_changed(struct ranks *m);          /* another epoch stands */
-/* all in the round of m->go are there */
+/* true: all ranks of m->go's round are there */
 bool ranks_peers_seated(const struct ranks *m);
 bool ranks_peers_hello(struct ranks *m, int rank);  /* the manifest follows */
 
@@ -537,22 +323,23 @@ descant_status ranks_members_init(struct ranks *m);
 void ranks_members_fini(struct ranks *m);
 void ranks_members_hear(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_members_time(struct ranks *m);
-struct ranks_word ranks_members_arrival(const struct ranks *m);    /* x, as HERE has it */
-void ranks_members_ready(struct ranks *m);          /* x has arrived, */
-void ranks_members_unready(struct ranks *m);        /* and is taken back */
-void ranks_members_leave(struct ranks *m);          /* nothing more comes from here */
-/* the coordinator: the round of m->go */
+struct ranks_word ranks_members_arrival(const struct ranks *m);    /* x as a HERE */
+void ranks_members_ready(struct ranks *m);          /* x has arrived */
+void ranks_members_unready(struct ranks *m);        /* x is taken back */
+void ranks_members_leave(struct ranks *m);          /* no more from this rank */
+/* the coordinator closes the round of m->go */
 void ranks_members_close(struct ranks *m);
-/* the round of m->go; false: not here */
+/* begins the round of m->go; false: this rank has no part in it */
 bool ranks_members_begin(struct ranks *m);
-void ranks_members_whole(struct ranks *m);          /* its result is there */
+void ranks_members_whole(struct ranks *m);          /* the round's result is there */
 /* Where ranks come and go: */
-/* epoch 1 has the members in m->list */
+/* founds epoch 1 with the members in m->list */
 void ranks_members_form(struct ranks *m);
-void ranks_members_lost(struct ranks *m, int rank);      /* its death is vouched for */
+void ranks_members_lost(struct ranks *m, int rank);      /* others vouch for its death */
 void ranks_members_silent(struct ranks *m, int rank);
 void ranks_members_came(struct ranks *m, int rank);
-void ranks_members_heard(struct ranks *m, int rank);    /* it is not silent any more */
+/* the rank is not silent any more */
+void ranks_members_heard(struct ranks *m, int rank);
 struct ranks_taken;
 /* merged: m->list */
 bool ranks_members_took(struct ranks *m, const struct ranks_taken *taken);
@@ -564,117 +351,135 @@ enum ranks_version { VERSION_LIST, VERSION_RESULT, VERSION_STATE, VERSION_ROWS }
 struct ranks_taken {
     struct ledger_version version;
     enum ranks_version which;
-    uint64_t n, note;           /* floats of a result; the donor's */
+    uint64_t n, note;           /* n: floats of a result; note: the donor's */
     uint64_t center_state;
-    bool hollow;                /* a list, where this rank needs the state */
+    bool hollow;                /* a list came, where this rank needs the state */
 };
 
 descant_status ranks_versions_init(struct ranks *m);
 void ranks_versions_fini(struct ranks *m);
 void ranks_versions_want(struct ranks *m, const struct ledger_decision *fetch);
 void ranks_versions_want_rows(struct ranks *m, struct ledger_version version, int donor);
-/* all of the base that is wanted; once */
+/* true, once: all of the wanted rows have come */
 bool ranks_versions_rows_came(struct ranks *m);
-void ranks_versions_step(struct ranks *m);          /* asks, and answers others */
-/* All of the version has come: m->list has what is merged in it; once. */
+/* asks for pieces, and answers others */
+void ranks_versions_step(struct ranks *m);
+/* True, once: all of the version has come; m->list has the arrivals that are merged in
+ * it. */
 bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken);
-/* that have come, of all versions */
+/* pieces that have come, of all versions */
 uint64_t ranks_versions_pieces(const struct ranks *m);
 
 /* --- lead.c: the coordinator, or a rank that may become it --- */
 
 descant_status ranks_lead_init(struct ranks *m);
 void ranks_lead_fini(struct ranks *m);
-struct word_facts;
-void ranks_lead_facts(const struct ranks *m, int from, const struct ranks_word *word,
-                      struct word_facts *facts);
-void ranks_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_lead_hear_here(struct ranks *m, int from, const struct ranks_word *word);
-void ranks_lead_turn(struct ranks *m);
-void ranks_lead_changed(struct ranks *m);           /* another epoch stands */
-void ranks_lead_gone(struct ranks *m, int rank);    /* its process has */
-void ranks_lead_time(struct ranks *m);
-/* as the coordinator says */
+void ranks_lead_hear_leave(struct ranks *m, int from);
+/* The coordinator says that this rank begins its finish, or has left. */
 void ranks_lead_ends(struct ranks *m, int rank, bool finishes);
-/* False: HERE of a newcomer whose manifest is not known yet; it is heard later. */
-bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word);
+void ranks_lead_changed(struct ranks *m);           /* another epoch stands */
+/* Ends the job for all ranks. */
 void ranks_lead_fail(struct ranks *m, descant_status status, const char *text);
-/* Whom the round that gathers waits for. */
+/* Fills in the ranks that the round that gathers waits for. */
 void ranks_lead_late(struct ranks *m, struct awaited *awaited);
+/* Tells ranks that have arrived the ranks that their round waits for. */
 void ranks_lead_tell_late(struct ranks *m);
+
+/* --- admission.c --- */
+
+struct word_facts;
+void ranks_admission_facts(const struct ranks *m, int from, const struct ranks_word *word,
+                           struct word_facts *facts);
+void ranks_admission_hear(struct ranks *m, int from, const struct ranks_word *word);
+/* False: HERE is of a newcomer whose manifest is not known yet, and is heard later. */
+bool ranks_admission_admits(struct ranks *m, int from, const struct ranks_word *word);
+void ranks_admission_gone(struct ranks *m, int rank);       /* its process has gone */
+
+/* --- lead_round.c --- */
+
+void ranks_lead_turn(struct ranks *m);
+void ranks_lead_time(struct ranks *m);
 
 /* --- pieces.c --- */
 
 struct chunk;
 
-size_t ranks_piece_room(const struct ranks *m);     /* floats that a piece has at most, */
-/* and one of a lane, which are many */
+size_t ranks_piece_room(const struct ranks *m);     /* floats of a piece, at most */
+/* floats of a lane's piece, at most */
 size_t ranks_lane_floats(const struct ranks *m);
-size_t ranks_slice_at(size_t n, int k, int member);       /* its first float; of k: n */
+/* the first float of a member's slice, of k slices; member k: n */
+size_t ranks_slice_at(size_t n, int k, int member);
 const float *ranks_reach(const struct vector *v, size_t at, size_t n, float *gathered);
 struct chunk ranks_round_slice(const struct ranks_round *r,
-                               int member); /* of a mean; 0 floats: it owns none */
-size_t ranks_round_pieces(const struct ranks_round *r, int member);     /* of its slice */
+                               int member); /* of a mean; 0 floats: the member owns
+                                               none */
+/* of the member's slice */
+size_t ranks_round_pieces(const struct ranks_round *r, int member);
 struct chunk ranks_round_piece(const struct ranks_round *r, int member, size_t piece);
-int ranks_round_owner(const struct ranks_round *r, int nth); /* of r->owners, ascending */
-/* false: none is finite */
+/* nth of r->owners, ascending */
+int ranks_round_owner(const struct ranks_round *r, int nth);
+/* false: no part is finite */
 bool ranks_mean_inputs(struct ranks *m, float *out, int n_in, size_t n);
 
 /* --- lanes.c --- */
 
 descant_status ranks_lanes_init(struct ranks *m);
 void ranks_lanes_fini(struct ranks *m);
-/* n of them, with buffers of so many bytes to give, to learn, or without. False: the
- * job has failed, for lack of memory. */
+/* Opens n lanes with buffers of so many bytes to give and to learn, 0: without. False:
+ * the job has failed, for lack of memory. */
 bool ranks_lanes_open(struct ranks *m, int n, size_t give_bytes, size_t learn_bytes);
-/* For so many peers, of which all may give, parts of so many bytes. */
+/* Opens a window for n_peers, of which all may give parts of so many bytes. */
 bool ranks_window_open(struct ranks *m, int n_peers, size_t room, size_t part_bytes);
-/* gives it back, unless all rounds need it */
+/* gives the window back, unless all rounds need it */
 void ranks_window_close(struct ranks *m);
 
 /* --- mean.c --- */
 
 void ranks_mean_begin(struct ranks *m);
-bool ranks_mean_step(struct ranks *m);      /* true: all is done */
-uint64_t ranks_mean_bytes(const struct ranks *m);   /* that this member has sent */
+bool ranks_mean_step(struct ranks *m);      /* true: the mean is done */
+uint64_t ranks_mean_bytes(const struct ranks *m);   /* sent by this member */
 void ranks_mean_late(const struct ranks *m, struct awaited *awaited);
 
 /* --- hosts.c --- */
 
 /* of the table */
-descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block);
-/* the same for all ranks; after open */
+descant_status ranks_share(struct fabric *f, const char *name, size_t bytes,
+                           void **block);
+/* whether means go by hosts: the same for all ranks, after open */
 bool ranks_by_hosts(const struct ranks *m);
-/* the contribution, too, where one is wanted */
+/* also makes the contribution, where one is wanted */
 descant_status ranks_host_init(struct ranks *m);
 void ranks_host_fini(struct ranks *m);
 void ranks_host_begin(struct ranks *m);
-double ranks_host_share(const struct ranks *m, int member);     /* of all of its host */
-/* In this round the member gives us its host's parts of our slice, and is told it; or
- * the other way round. */
+/* of the member's whole host */
+double ranks_host_share(const struct ranks *m, int member);
+/* relays: in this round the member gives its host's parts of this rank's slice, and is
+ * told the result. relayed: the other way round. */
 bool ranks_host_relays(const struct ranks *m, int member);
 bool ranks_host_relayed(const struct ranks *m, int member);
-/* a piece of the own vector; false: all is there */
+/* shows a piece of this rank's vector; false: all is shown */
 bool ranks_host_show(struct ranks *m);
-/* by all mates, of every slice */
+/* all mates have shown the piece of every slice */
 bool ranks_host_shown(const struct ranks *m, size_t piece);
-/* the mates' parts and shares, to m->inputs */
+/* puts the mates' parts and shares into m->inputs */
 int ranks_host_inputs(struct ranks *m, size_t at);
-/* those as one */
+/* the mates' parts as one */
 const float *ranks_host_give(struct ranks *m, struct chunk piece, float *out);
-/* so is this rank; true: all mates are */
+/* this rank is done with the round; true: all mates are */
 bool ranks_host_done(struct ranks *m);
 void ranks_host_late(const struct ranks *m, struct awaited *awaited);
 
 /* --- wire.c: pieces of an encoded mean, of whole blocks --- */
 
-descant_status ranks_wire_init(struct ranks *m);            /* after the lanes, */
-void ranks_wire_fini(struct ranks *m);                      /* and before them */
+descant_status ranks_wire_init(struct ranks *m);            /* after the lanes */
+void ranks_wire_fini(struct ranks *m);                      /* before the lanes */
 const float *ranks_wire_give(struct ranks *m, struct chunk piece, float *out);
 void ranks_wire_reduce(struct ranks *m, struct chunk piece, int n_in, float *settled);
 void ranks_wire_learn(struct ranks *m, struct chunk piece, const float *in);
-void ranks_wire_forgive(struct ranks *m);                   /* nothing is owed any more */
-/* the round is given up; or was not, after all */
+/* sets what is owed to zero */
+void ranks_wire_forgive(struct ranks *m);
+/* the round is given up; a second call takes that back */
 void ranks_wire_revert(struct ranks *m);
 
 /* --- state.c --- */
@@ -682,28 +487,29 @@ void ranks_wire_revert(struct ranks *m);
 void ranks_state_begin(struct ranks *m);
 bool ranks_state_step(struct ranks *m);
 void ranks_state_end(struct ranks *m);
-bool ranks_state_fill(struct ranks *m);     /* the source's centre; true: it is full */
+bool ranks_state_fill(struct ranks *m);     /* fills the source's centre; true: it is
+                                               full */
 
 /* --- elastic.c --- */
 
 descant_status ranks_elastic_init(struct ranks *m);
 void ranks_elastic_fini(struct ranks *m);
-void ranks_elastic_begin(struct ranks *m);          /* x, from its first float */
-/* the whole centre, as its owners have it */
+void ranks_elastic_begin(struct ranks *m);          /* begins x at its first float */
+/* begins to fetch the whole centre from its owners */
 void ranks_elastic_fetch(struct ranks *m);
 enum fabric_progress ranks_elastic_step(struct ranks *m, struct fabric_part *part);
 void ranks_elastic_stop(struct ranks *m);           /* begins no more pieces */
-/* and none is in flight, of others either */
+/* no piece is in flight, of others either */
 bool ranks_elastic_quiet(const struct ranks *m);
 void ranks_elastic_changed(struct ranks *m);        /* another epoch stands */
 void ranks_elastic_late(const struct ranks *m, struct awaited *awaited);
 
-/* --- center.c: of elastic.c, which makes them --- */
+/* --- center.c: called by elastic.c --- */
 
 descant_status ranks_center_init(struct ranks *m);
 void ranks_center_fini(struct ranks *m);
-/* asks that waited: another state, or epoch */
-void ranks_center_changed(struct ranks *m);     /* the members are other ones */
+void ranks_center_changed(struct ranks *m);     /* the members have changed */
+/* serves asks that waited for a state, or for another epoch */
 void ranks_center_serve(struct ranks *m);
 /* no answer to a member is on its way */
 bool ranks_center_quiet(const struct ranks *m);
@@ -715,49 +521,50 @@ void ranks_rows_fini(struct ranks *m);
 void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts);
 void ranks_rows_hear(struct ranks *m, const struct ranks_word *word);
 void ranks_rows_step(struct ranks *m);
-/* takes no more parts; sends its own */
+/* this rank takes no more parts, but sends its own */
 void ranks_rows_leave(struct ranks *m);
-bool ranks_rows_quiet(const struct ranks *m);       /* no round is closed here */
+/* no closed round is under way here */
+bool ranks_rows_quiet(const struct ranks *m);
 bool ranks_rows_open(const struct ranks *m);
 bool ranks_rows_taking(const struct ranks *m);      /* parts are being handed out */
 /* of the table */
 descant_status ranks_rows_begin(struct fabric *f, const void *bytes, size_t n);
 enum fabric_progress ranks_rows_poll(struct ranks *m, struct rows_part *part);
-/* before close: the round in hand is taken */
+/* before close: takes the round in hand */
 bool ranks_rows_takes(struct fabric *f);
 /* Where ranks come and go: */
 void ranks_rows_changed(struct ranks *m);           /* another epoch stands */
-/* A round in which the rank and this one are has gone on since then; 0: there is none. */
+/* Since when a round with both the rank and this one goes on; 0: there is none. */
 uint64_t ranks_rows_since(const struct ranks *m, int rank);
-/* parts of this rank that are in no rows */
+/* the number of this rank's parts that are in no rows */
 uint64_t ranks_rows_lost(const struct ranks *m);
 
-/* --- rows_lead.c: the coordinator, or who may become it --- */
+/* --- rows_lead.c: the coordinator, or a rank that may become it --- */
 
 bool ranks_rows_lead_init(struct ranks *m);
 void ranks_rows_lead_fini(struct ranks *m);
 void ranks_rows_lead_facts(const struct ranks *m, int from, struct word_facts *facts);
 void ranks_rows_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
-/* leaders are in a round that it closed */
+/* a round that this rank closed is under way */
 bool ranks_rows_closed(const struct ranks *m);
 /* Where ranks come and go: */
 void ranks_rows_lead_changed(struct ranks *m);      /* another epoch stands */
 void ranks_rows_lead_gone(struct ranks *m, int rank);   /* its process has */
 void ranks_rows_lead_moved(struct ranks *m, int rank);
-/* A newcomer, whose manifest is the same. False: it is to take the rows first. */
+/* Admits a newcomer, whose manifest is the same. False: it has to take the rows first. */
 bool ranks_rows_lead_admits(struct ranks *m, int rank);
 
 /* --- post.c --- */
 
 extern const struct fabric_post ranks_post;
 void ranks_post_fini(struct ranks *m);
-/* nothing that was sent is on its way */
+/* no message that was sent is on its way */
 bool ranks_post_quiet(const struct ranks *m);
 
 /* --- waits.c --- */
 
 void ranks_rest(struct ranks *m, uint64_t until_ns);
-void ranks_set_rest(struct ranks *m);       /* by what is open now */
+void ranks_set_rest(struct ranks *m);       /* by the exchange that is open now */
 void ranks_say(struct ranks *m);
 void ranks_look_at_cores(struct ranks *m, int threads);
 

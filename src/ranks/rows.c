@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: MIT */
 /* Rounds of rows: from the leader of each host to those of all others.
  *
- *   ROWS        to the coordinator: a part of so many bytes is there
- *   ROWS_CALL   from it, to leaders who have given none: others have
- *   ROWS_GO     from it: every leader has given; who, and how many bytes, follows. Each
- *               sends its part to each other leader as one message; all lengths are known
- *   ROWS_HAVE   to it: all parts are here; bad: this leader leaves, and will not take
- *               them
+ *   ROWS        to the coordinator: this leader gives a part of so many bytes
+ *   ROWS_CALL   from it, to leaders that have given no part: others have
+ *   ROWS_GO     from it: every leader has given; a list of leaders and lengths follows.
+ *               Each sends its part to each other leader as one message
+ *   ROWS_HAVE   to it: a vote: all parts are here; bad: this leader leaves, and will not
+ *               take them
  *   ROWS_TAKE   from it: all leaders take them; bad: none does, and the round gathers
  *               again
  *   LEAD        from rank 0: your leader has left, you are its heir
  *
- * 1. A leaver tells rank 0 when no round of rows is closed here: till then its part is
- *    sent.
- * 2. A leader that leaves before its vote undoes the round for all: the others keep what
- *    they have given, and its heir gives. One that has voted takes all parts before it
+ * 1. A leaver tells rank 0 only when no closed round is under way here: till then it
+ *    sends its part.
+ * 2. A leader that leaves before its vote undoes the round for all: the others keep their
+ *    parts, and its heir gives one. A leader that has voted takes all parts before it
  *    closes (leave), so that its heir has a table in which the round is whole.
  *
  * The lowest rank of a host leads it. The coordinator keeps the list (rows_lead.c).
  *
  * Where ranks come and go each is its own host, rounds have numbers as versions have,
  * (epoch, number), and each word to the coordinator says which round its sender holds,
- * and which one is open there. A rank says so when that changes, in each new epoch, and
+ * and which one is open there. A rank says so when it changes, in each new epoch, and
  * again each dead / 4:
  *
- *   ROWS_NONE   to the coordinator: neither a part nor a vote is there
- *   ROWS_LACK   from it, to a newcomer: the rows of this round are the job's; a member
- *               has them
+ *   ROWS_NONE   to the coordinator: this rank has neither a part nor a vote
+ *   ROWS_LACK   from it, to a newcomer: the rows of this round are the job's, and a
+ *               member has them
  *
  * 3. A round that some member has taken has the votes of all that were in it. So the
- *    members of the next epoch decide with what they say: one that has voted takes the
- *    round if another one holds it; else the round is given up (rows_lead.c). A member
- *    that has not voted when another epoch stands gives the round up at once.
+ *    members of the next epoch can decide by their own words: a member that has voted
+ *    takes the round if another one holds it; else the round is given up (rows_lead.c). A
+ *    member that has not voted when another epoch stands gives the round up at once.
  * 4. Parts are counted, and `merged` has the last one of each rank that is in the rows.
  *    So a rank whose rows are replaced knows whether its part was in them, or is lost.
  *
- * Run by the thread that holds the round machine. */
+ * All of this runs in the thread that holds the round machine. */
 #include "ranks/check.h"
 
 #include <limits.h>
@@ -46,12 +46,14 @@ enum { SLOT_BYTES = 64 };
 /* Of the epoch's rounds those of rows have the highest series. */
 #define ROWS_SERIES (UINT64_C(1) << 39)
 
-enum { AGAIN = 4 /* what is told is told again each dead / 4 */,
+enum { AGAIN = 4 /* words are said again each dead / 4 */,
        DEAF = 2 /* another donor is wanted after dead / 2 without a piece */ };
 
-enum stage { ROWS_IDLE, ROWS_GIVEN, ROWS_CLOSED, ROWS_MOVING, ROWS_VOTED, ROWS_TAKING };
+enum rows_stage {
+    ROWS_IDLE, ROWS_GIVEN, ROWS_CLOSED, ROWS_MOVING, ROWS_VOTED, ROWS_TAKING
+};
 
-/* The words to the coordinator, and its rank. */
+/* The last words to the coordinator, and its rank. */
 struct rows_said {
     uint64_t to, epoch, seq, held, open;
     enum ranks_what what;
@@ -59,24 +61,26 @@ struct rows_said {
 };
 
 struct ranks_rows {
-    size_t most, slot;              /* bytes of a part; of its place in `slots` */
-    char *slots;                    /* (hosts) parts, by seat; the own one as is sent */
+    size_t most, slot;              /* bytes of a part; bytes of a place in `slots` */
+    char *slots;                    /* (hosts) parts by seat, with the own one as it is
+                                       sent */
     struct ranks_op *give, *take;     /* (hosts) by seat */
-    enum stage stage;
+    enum rows_stage stage;
     bool called;
-    bool leaves, against, gone;     /* gives no vote for a round; gave none; takes no
+    bool leaves, against, gone;     /* votes for no round; has voted against one; takes no
                                        part */
-    const void *bytes;              /* what was given, n of them */
+    const void *bytes;              /* the part that was given, n bytes */
     size_t n;
     int k, next, moving;            /* seats; the next part; messages in flight */
     struct rows_seat *seats;        /* (hosts) ascending */
     /* where ranks come and go */
-    struct ledger_version open;     /* not decided; epoch 0: none is */
-    uint64_t seq, done;             /* of the part given last; the last that is merged, */
-    uint64_t lost, told_lost;       /* and how many are not */
-    bool spoilt;                    /* a part of the round does not come any more */
-    bool state_waits;               /* the base is another one; the caller is not told */
-    bool forgets;                   /* what is under way of older epochs */
+    struct ledger_version open;     /* the round not decided yet; epoch 0: none */
+    uint64_t seq, done;             /* of the last part given; of the last part merged */
+    uint64_t lost, told_lost;       /* how many parts were lost */
+    bool spoilt;                    /* a part of the round will not come any more */
+    bool state_waits;               /* the base was replaced; the caller is not told
+                                       yet */
+    bool forgets;                   /* messages of older epochs are to be forgotten */
     uint64_t began_ns, said_ns;
     struct rows_said said;          /* last */
 };
@@ -112,7 +116,8 @@ descant_status ranks_rows_init(struct ranks *m, const struct fabric_start *start
         rows->most = bytes;
         m->base.rows = m->place.fixed ? NULL : start->rows_base;
         m->base.donor = m->base.deaf = -1;
-        m->base.held = (struct ledger_version){1, 0};     /* the first rows are alike */
+        /* the first rows are the same everywhere */
+        m->base.held = (struct ledger_version){1, 0};
         rows->slot = (bytes + SLOT_BYTES - 1) / SLOT_BYTES * SLOT_BYTES;
     }
     if (!rows || !take_memory(m, rows))
@@ -136,7 +141,7 @@ void ranks_rows_fini(struct ranks *m)
     memory_give(rows);
 }
 
-/* --- what is heard --- */
+/* --- words that come --- */
 
 void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts)
 {
@@ -160,7 +165,8 @@ void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts)
 
 /* --- a leader --- */
 
-/* Where words are said again one may come twice, or for a part that is none any more. */
+/* Where words are said again a word may come twice, or for a part that is no longer
+ * given. */
 static bool awaits_go(const struct ranks *m, const struct ranks_word *word)
 {
     const struct ranks_rows *rows = m->rows;
@@ -219,8 +225,8 @@ static void hear_take(struct ranks *m, const struct ranks_word *word)
     rows->stage = ROWS_TAKING;
 }
 
-/* The base here is of another history, or older: from now on there is none. A rank that
- * leaves keeps it, for its caller makes the last rows of it. */
+/* The base here is older, or of another history, and is dropped. A rank that leaves keeps
+ * its base, for its caller makes the last rows of it. */
 static void hear_lack(struct ranks *m, const struct ranks_word *word)
 {
     struct ranks_rows *rows = m->rows;
@@ -242,7 +248,7 @@ void ranks_rows_hear(struct ranks *m, const struct ranks_word *word)
     struct ranks_rows *rows = m->rows;
 
     switch ((enum ranks_what)word->what) {
-    case WORD_ROWS_CALL:        /* it may be late, and of a round that is over */
+    case WORD_ROWS_CALL:        /* the word may be late, of a round that is over */
         rows->called |= m->place.fixed ||
                         (rows->stage == ROWS_IDLE &&
                          ledger_same(m->base.held, word->ledger.version));
@@ -261,7 +267,7 @@ void ranks_rows_hear(struct ranks *m, const struct ranks_word *word)
     }
 }
 
-/* --- what is said --- */
+/* --- words that leave --- */
 
 static enum ranks_what own_word(const struct ranks *m)
 {
@@ -290,7 +296,7 @@ static void say(struct ranks *m, enum ranks_what what)
     ranks_tell(m, m->coordinator, word, NULL, 0);
 }
 
-/* Where the link is fixed a part and a vote are said once. */
+/* Where the link is fixed a part and a vote are told once. */
 static void say_again(struct ranks *m)
 {
     struct ranks_rows *rows = m->rows;
@@ -320,8 +326,8 @@ static void moved(struct ranks *m, struct ranks_op *op, const struct link_ended 
     m->rows->spoilt |= ended->failed;
 }
 
-/* The part is copied: a failed job may close while it is sent, and then it is given
- * back. */
+/* The part is copied, for a failed job may close, and give its memory back, while the
+ * part is sent. */
 static const char *copy_own(struct ranks *m)
 {
     struct ranks_rows *rows = m->rows;
@@ -360,7 +366,7 @@ static void forget(struct ranks *m)
     m->link->type->forget(m->link, LINK_ANY, ledger_series_of(first));
 }
 
-/* The messages of a round that was given up have come back, and all are there. */
+/* All leaders are there, and all messages of a round that was given up have come back. */
 static bool may_move(const struct ranks *m)
 {
     const struct ranks_rows *rows = m->rows;
@@ -372,7 +378,7 @@ static bool may_move(const struct ranks *m)
     return rows->moving == 0;
 }
 
-/* A base that was taken as a whole. */
+/* A whole base has come from a donor. */
 static void take_base(struct ranks *m)
 {
     struct ranks_rows *rows = m->rows;
@@ -465,7 +471,8 @@ void ranks_rows_leave(struct ranks *m)
     if (m->rows->stage != ROWS_TAKING)
         return;
     m->rows->stage = ROWS_IDLE;
-    m->base.held = (struct ledger_version){0, 0};   /* half of a round is in the rows */
+    /* only a part of a round is in the rows */
+    m->base.held = (struct ledger_version){0, 0};
     m->base.moves = false;
 }
 
@@ -484,7 +491,7 @@ bool ranks_rows_open(const struct ranks *m)
     return m->rows && m->rows->stage != ROWS_IDLE;
 }
 
-/* --- what the table calls --- */
+/* --- calls of the table --- */
 
 descant_status ranks_rows_begin(struct fabric *f, const void *bytes, size_t n)
 {
@@ -509,7 +516,7 @@ descant_status ranks_rows_begin(struct fabric *f, const void *bytes, size_t n)
     return f->status;
 }
 
-/* As the busier direction of this host's link has them. */
+/* The bytes in the busier direction of this host's link. */
 static void count_bytes(struct ranks *m)
 {
     const struct ranks_rows *rows = m->rows;
@@ -541,7 +548,7 @@ static enum fabric_progress take(struct ranks *m, struct rows_part *part)
     return FABRIC_PART;
 }
 
-/* Parts that were given meanwhile are not in the rows, and will not be. */
+/* A part that was given meanwhile is not in the rows, and never will be. */
 static enum fabric_progress hand_out_base(struct ranks_rows *rows, struct rows_part *part)
 {
     rows->state_waits = false;

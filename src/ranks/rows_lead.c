@@ -1,56 +1,60 @@
 /* SPDX-License-Identifier: MIT */
-/* Rounds of rows, as the coordinator leads them, also when its trainer has left: who
- * leads each host, who has given a part, when the round closes, and whether all take it.
- * rows.c has the words.
+/* The coordinator's side of rounds of rows, also after its trainer has left: the leaders
+ * of hosts, the parts given, when a round closes, and whether all take it. rows.c has the
+ * words.
  *
- * A round is decided once all who are in it have voted: it is taken if all votes are for
- * it. The coordinator tells each rank that has the round open. Where ranks
- * come and go each epoch begins anew with what its members say, and no round closes
- * before all of them have said it. The newest round that one of them holds is the job's:
+ * A round is decided once all ranks in it have voted, and is taken if all votes are for
+ * it. The coordinator tells each rank that has the round open. Where ranks come and go
+ * each epoch begins with the words of its members, and no round closes before all members
+ * have said theirs. The newest round that a member holds is the job's:
  *
- *   open here, with a vote, and the job's   take it: all its parts are here
- *   open here else                          nobody in this epoch holds it: it is given up
- *   another one is held                     a newcomer, which takes the rows from a
- *                                           member. It is one of the members once it has
- *                                           them (lead.c)
+ *   open here, with a vote, and the job's the member takes it: all its parts are here
+ *   open here else no member of this epoch holds it: it is given up another one is held a
+ *   newcomer takes the rows from a member, and becomes a member once it has them
+ *   (admission.c)
  *
- * While a newcomer takes them no round closes, or it would never be done. Trainers go on.
- * One that takes nothing more, or does not become a member, is waited for as long as
- * `dead`, and then not for twice as long; a round of vectors that is open meanwhile is not
- * its delay. Nor does a round close while the next epoch is founded: a newcomer that is in
- * its list had the job's rows when it was let in.
+ * While a newcomer takes the rows no round closes, or it would never have the newest;
+ * trainers go on. Rounds wait `dead` for a newcomer that takes nothing more, or does not
+ * become a member, and then do not wait for it for twice as long; the time of an open
+ * round of vectors does not count. Nor does a round close while the next epoch is
+ * founded: a newcomer that is in the epoch's list had the job's rows when it was
+ * admitted.
  *
- * The coordinator numbers the rounds of its epoch from 1, so no number that is heard
+ * The coordinator numbers the rounds of its epoch from 1, so no number out of a word
  * becomes the number of a round. */
 #include "ranks/check.h"
 
-/* Of each rank. */
+/* A rank as the coordinator sees it. */
 struct rows_peer {
     int host;                       /* where the link is fixed; -1: it has left */
     bool leads, given, called, seated, voted, bad;
     uint64_t bytes;
-    /* as it has said, or as it was told since */
-    struct ledger_version held, open;   /* open: the round that it is in; epoch 0: none */
+    /* as the rank has said, or was told since */
+    struct ledger_version held, open;   /* open: the round that the rank is in; epoch 0:
+                                           none */
     uint64_t seq;
     /* where ranks come and go */
-    uint64_t epoch;                 /* in which it has said so; 0: it has not */
-    bool absent, asked;             /* asked: it is told what it lacks */
-    int deaf;                       /* a donor that it does not hear; -1: none */
-    uint32_t pieces;                /* of the rows that have come to it, */
-    uint64_t moved_ns;              /* since then as many, of the same; */
-    uint64_t through;               /* the round of vectors that it has waited for since */
-    uint64_t slow_ns;               /* since then it is not waited for; 0: it is */
-    bool compared;                  /* a newcomer whose manifest is the same, */
-    bool comes;                     /* and that has said so, in this epoch or before it */
+    uint64_t epoch;                 /* the epoch in which it has said so; 0: none */
+    bool absent, asked;             /* asked: it was told that it lacks rows */
+    int deaf;                       /* a donor that gives it nothing; -1: none */
+    uint32_t pieces;                /* pieces of the rows that it has, */
+    uint64_t moved_ns;              /* as many since then */
+    /* the round of vectors for which it has waited since */
+    uint64_t through;
+    uint64_t slow_ns;               /* since then rounds do not wait for it; 0: they do */
+    bool compared;                  /* a newcomer whose manifest is the same */
+    bool comes;                     /* a newcomer that has told its rounds, in this epoch
+                                       or before */
 };
 
 struct ranks_rows_lead {
     struct rows_peer *peers;        /* (size) */
     struct rows_seat *closing;      /* (hosts) */
     uint32_t n_closing;
-    struct ledger_version newest;   /* the job's; or the round that is closed and open */
-    uint64_t last;                  /* number given in this epoch, also to a round that
-                                       was none */
+    struct ledger_version newest;   /* the job's round, or the round that is closed and
+                                       undecided */
+    uint64_t last;                  /* the last number given in this epoch, also to a
+                                       round that was undone */
     bool closed;
 };
 
@@ -74,9 +78,9 @@ void ranks_rows_lead_fini(struct ranks *m)
     memory_give(m->rows_lead);
 }
 
-/* --- who there is --- */
+/* --- leaders and newcomers --- */
 
-/* The process that is a member, and not the next one of its rank. */
+/* Whether the member's own process is there, and not a later one of its rank. */
 static bool is_there(const struct ranks *m, int rank)
 {
     return rank == m->f.rank || m->peers[rank].generation == m->members[rank];
@@ -88,7 +92,7 @@ static bool is_member(const struct ranks *m, int rank)
     return m->place.fixed ? peer->leads : m->members[rank] && is_there(m, rank);
 }
 
-/* It has said HELLO here, and is heard. */
+/* A newcomer that has said HELLO here, and is heard. */
 static bool is_newcomer(const struct ranks *m, int rank)
 {
     const struct rows_peer *peer = &m->rows_lead->peers[rank];
@@ -119,7 +123,7 @@ static bool is_awaited(const struct ranks *m, int rank)
     return !peer->slow_ns;
 }
 
-/* In this epoch, by all its members. */
+/* Whether all members of this epoch have told their rounds. */
 static bool is_said(struct ranks *m)
 {
     struct ranks_rows_lead *rows = m->rows_lead;
@@ -137,8 +141,8 @@ static bool is_said(struct ranks *m)
     return true;
 }
 
-/* A member that holds the newest rows; the coordinator, or whoever is not heard, only
- * where nobody else does. */
+/* A member that holds the newest rows: the coordinator, or a donor that gave nothing,
+ * only where no other member holds them. */
 static int find_donor(const struct ranks *m, int not_this)
 {
     const struct ranks_rows_lead *rows = m->rows_lead;
@@ -153,7 +157,7 @@ static int find_donor(const struct ranks *m, int not_this)
     return donor;
 }
 
-/* --- what is told --- */
+/* --- words that leave --- */
 
 static void tell_taken(struct ranks *m, int rank)
 {
@@ -179,7 +183,7 @@ static void tell_go(struct ranks *m, int rank)
     ranks_tell(m, rank, word, rows->closing, rows->n_closing * sizeof *rows->closing);
 }
 
-/* False: it lacks the newest rows. */
+/* False: the newcomer lacks the newest rows. */
 static bool settle(struct ranks *m, int rank)
 {
     struct ranks_rows_lead *rows = m->rows_lead;
@@ -211,7 +215,7 @@ static void close_rows(struct ranks *m)
         struct rows_peer *peer = &rows->peers[k];
         peer->seated = is_member(m, k) && !peer->absent;
         peer->voted = peer->bad = peer->called = false;
-        if (!peer->seated)      /* its rows are old now, also if it is not heard */
+        if (!peer->seated)      /* its rows are old now, also if it is silent */
             ledger_outdate(m->ledger, k);
         if (peer->seated)
             rows->closing[rows->n_closing++] =
@@ -238,8 +242,8 @@ static void call_others(struct ranks *m)
 
 /* --- a round --- */
 
-/* False: votes are missing. If one is against the round it is none, and the newest is the
- * one before. */
+/* False: votes are missing. One vote against the round undoes it, and the newest round is
+ * the one before. */
 static bool decide(struct ranks *m)
 {
     struct ranks_rows_lead *rows = m->rows_lead;
@@ -302,7 +306,7 @@ static void find_heir(struct ranks *m, int from)
         }
 }
 
-/* A newcomer has taken something more, of rows or of a version. */
+/* A newcomer has taken another piece of rows or of a version. */
 void ranks_rows_lead_moved(struct ranks *m, int rank)
 {
     if (!m->rows_lead)
@@ -311,7 +315,8 @@ void ranks_rows_lead_moved(struct ranks *m, int rank)
     m->rows_lead->peers[rank].through = 0;
 }
 
-/* Where ranks come and go: all that it says. It may not have heard all words to it. */
+/* Where ranks come and go: hears a rank's whole state, for the rank may not have heard
+ * all words to it. */
 static void hear_state(struct ranks *m, int from, const struct ranks_word *word)
 {
     struct ranks_rows_lead *rows = m->rows_lead;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The members of a round as a GO has them: in runs of ranks that follow each other and
- * are alike. Most rounds are of all members, with equal shares and as many arrivals each,
- * so a GO among 1,024 ranks is a word and no bulk. Where all differ it has a run for
- * each rank.
+/* The members of a round in a GO: runs of ranks that follow each other and are alike.
+ * Most rounds are of all members, with equal shares and as many arrivals each, so a GO
+ * among 1,024 ranks is one word. Where all members differ, a GO has a run for each rank.
  *
  * The ranks of a run are on one host, at places that follow each other; or each is alone
  * on its host, and the hosts follow each other as the ranks do (`apart`). */

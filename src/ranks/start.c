@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The ranks up to their first poll: they meet, each looks up its place, segments and
- * the memory of rounds are taken, and rank 0 is told of all that must be alike. */
+/* The ranks up to their first poll: they meet, each looks up its place, takes segments
+ * and the memory of rounds, and tells the coordinator all that must be the same. */
 #include "kernels/vector.h"
 #include "machine/roster.h"
 #include "ranks/ranks.h"
@@ -28,8 +28,8 @@ static descant_status check_place(const struct ranks *m,
                               m->place.size);
     if (options->size > 0 && options->size != m->place.size && m->place.size == 1)
         return log_fail(log, DESCANT_BAD_SIZE,
-                        "size %d: %s knows of this rank alone; it was started by another "
-                        "library's launcher, or under Slurm without --mpi=pmix",
+                        "size %d: %s knows of this rank alone, which was started by "
+                        "another library's launcher, or under Slurm without --mpi=pmix",
                         options->size, m->link->type->name);
     if (options->size > 0 && options->size != m->place.size)
         return log_fail(log, DESCANT_BAD_SIZE, "size %d: the MPI job has %d ranks",
@@ -57,13 +57,13 @@ static descant_status name_hosts(struct ranks *m)
     return DESCANT_OK;
 }
 
-/* Told so, for tests and to compare: ranks of one host by messages, too. */
+/* The address asks ranks of one host to use messages, too, for tests and comparisons. */
 static bool wants_messages(const struct fabric_options *options)
 {
     return options->address && strcmp(options->address, "messages") == 0;
 }
 
-/* Where ranks come and go each is by itself, also among ranks of one host. */
+/* Where ranks come and go each is its own host, also among ranks of one host. */
 static void stand_alone(struct ranks *m, const struct fabric_options *options)
 {
     struct link_place *p = &m->place;
@@ -213,7 +213,7 @@ static descant_status start_memory(struct ranks *m, const struct fabric_start *s
                     start->n);
 }
 
-/* The values that must be alike in all ranks, as lines. */
+/* The manifest: the values that must be the same in all ranks, as lines. */
 static bool write_manifest(struct ranks *m, const struct fabric_start *start)
 {
     const char *rest = start->manifest ? start->manifest : "";

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* States: the source's vectors, and the centre that it gives, down a chain of all
- * members. Each passes a piece on as soon as it has come, out of where it came to, so
- * everybody's link carries the state once in and once out, whatever their number.
+/* States: the source's vectors, and the centre that it gives, go down a chain of all
+ * members. Each member passes a piece on as soon as the piece has come, from where it
+ * lies, so each link carries the state once in and once out, whatever the number of
+ * members.
  *
  * The source's part is out before anything is sent, so that the others get the centre as
- * its caller then makes it. After a final state the centre is no one's to give;
- * everybody fetches it from its owners (elastic.c), which all have come to their end.
- * Run by the thread that holds the round machine. */
+ * its caller then makes it. After a final state every rank fetches the centre from its
+ * owners (elastic.c), which all have come to their end.
+ *
+ * All of this runs in the thread that holds the round machine. */
 #include "kernels/vector.h"
 #include "ranks/ranks.h"
 
@@ -30,7 +32,7 @@ static bool gives_center(const struct ranks *m)
     return m->f.center && !m->round.final;
 }
 
-/* Where a piece comes to; at the source, where it is. */
+/* Where a piece lies: at the source, in its vectors; elsewhere, where it is to come. */
 static const float *source_piece(const struct ranks *m, size_t piece, float *gathered,
                                  size_t *n)
 {
@@ -52,7 +54,8 @@ static float *came_to(const struct ranks *m, size_t piece, size_t *n)
     return vector + at;
 }
 
-/* A centre that came counts once the round has ended: it may yet be given up. */
+/* A centre that came counts once the round has ended, for the round may yet be given
+ * up. */
 void ranks_state_end(struct ranks *m)
 {
     if (gives_center(m) && m->round.me != m->round.source &&
@@ -74,7 +77,7 @@ static void passed(struct ranks *m, struct ranks_op *op, const struct link_ended
     m->round.passed++;
 }
 
-/* The member after or before in the chain, which begins at the source. -1: none. */
+/* The next or the previous member in the chain, which begins at the source; -1: none. */
 static int neighbour(const struct ranks_round *r, int step)
 {
     int place = (r->me - r->source + r->k) % r->k + step;
@@ -96,7 +99,7 @@ void ranks_state_begin(struct ranks *m)
     memset(r->here, 0, sizeof r->here);
     size_t buffer = (ranks_lane_floats(m) * sizeof(float) + 63) / 64 * 64;
     if (!ranks_lanes_open(m, 1, r->me == r->source ? buffer : 0, 0)) {
-        r->n_state = r->came = 0;       /* for lack of memory it does nothing */
+        r->n_state = r->came = 0;       /* without memory the round does nothing */
         return;
     }
     struct ranks_lane *lane = m->lanes.list;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The work of one poll, in its order:
  *
- *   1 lets messages move, and hears those that have come (each knows what it ends)
- *   2 the coordinator: looks whether a round closes
- *   3 rows: what the round that is closed needs (rows.c)
- *   4 the floats of the round that is closed, a bounded piece; it is done to its end even
- *     if the exchange that brought it here has been given up
- *   5 the exchange that is open: looks at its vector, arrives, takes its part */
+ *   1. Messages move, and those that have arrived are ended.
+ *   2. The coordinator looks whether a round closes.
+ *   3. The rows of a closed round move (rows.c).
+ *   4. A bounded piece of a closed round's floats moves. The round is done to its end
+ *      even if the exchange that brought this rank into it has been given up.
+ *   5. The exchange that is open tests its vector, arrives, takes its part. */
 #include "kernels/kernels.h"
 #include "kernels/vector.h"
 #include "ranks/ranks.h"
@@ -20,8 +20,9 @@ enum {
 
 /* --- where ranks come and go --- */
 
-/* The round that is open here ends nowhere. An arrival of an exchange that waits for
- * it is made again; one whose exchange was given up is taken back. */
+/* Gives up the round that is open here, which ends nowhere. The arrival of an exchange
+ * that waits for the round is made again; an arrival whose exchange was given up is taken
+ * back. */
 static void void_round(struct ranks *m)
 {
     struct ranks_round *r = &m->round;
@@ -40,7 +41,7 @@ static void void_round(struct ranks *m)
         ranks_members_unready(m);
 }
 
-/* Obeys the decisions of the ledger since it was looked at. */
+/* Acts upon the ledger's decisions since the last look. */
 static void follow(struct ranks *m)
 {
     ranks_peers_time(m);
@@ -59,7 +60,8 @@ static void follow(struct ranks *m)
 
 /* --- listening --- */
 
-/* Words come one at a time, and one may close a round for which others lie ready. */
+/* Words are heard one at a time, and one of them may close a round for which others lie
+ * ready. */
 static void listen_all(struct ranks *m)
 {
     ranks_listen(m);
@@ -78,13 +80,14 @@ static void moved_now(struct ranks *m)
 {
     m->moved_ns = m->now_ns;
     atomic_store_explicit(&m->still, 0, memory_order_relaxed);
-    /* nothing that moves while a round gathers is of it: the last LATE stands */
+    /* no message that moves while a round gathers is of that round: the last LATE
+     * stands */
     if (m->stage != STAGE_ARRIVED || m->round.active || m->go_waits)
         fabric_unsay(&m->f);
 }
 
-/* A helper's vector: the contribution, or the segments themselves. A state is the others'
- * only one, and comes from where it was given. */
+/* A helper's vector: the contribution, or the segments themselves. A state comes from the
+ * vectors with which it was given, for the others have no other. */
 static const struct vector *own_vector(const struct ranks *m, enum exchange_kind kind)
 {
     if (kind == EXCHANGE_STATE && m->state_in.n)
@@ -92,7 +95,7 @@ static const struct vector *own_vector(const struct ranks *m, enum exchange_kind
     return m->f.contribution ? &m->copy : &m->segments;
 }
 
-/* A round that is under way goes on without its exchange, whose vector may be gone. */
+/* A round that is under way goes on after its exchange, whose vector may be gone. */
 void ranks_abandon(struct ranks *m)
 {
     m->round.ours = false;
@@ -126,7 +129,7 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
         ranks_elastic_begin(m);
     ranks_set_rest(m);
     moved_now(m);
-    m->moved_ns = 0;            /* the time of the next poll: the last may be long ago */
+    m->moved_ns = 0;            /* set by the next poll, for the last may be long ago */
     return f->status;
 }
 
@@ -149,7 +152,7 @@ static void arrive(struct ranks *m)
     ranks_lead_turn(m);
 }
 
-/* Once nothing of before is under way here. */
+/* The exchange arrives once no earlier round is under way here. */
 static void look_and_arrive(struct ranks *m)
 {
     size_t left = m->x.n - m->looked, n = left < LOOK_AT_ONCE ? left : LOOK_AT_ONCE;
@@ -217,7 +220,7 @@ static void begin_round(struct ranks *m)
     else if (word->source >= 0)
         ranks_mean_begin(m);
     else
-        r->n = 0;               /* nobody has anything good */
+        r->n = 0;               /* no rank has a good contribution */
 }
 
 static enum fabric_progress end_mean(struct ranks *m, struct fabric_part *part)
@@ -260,7 +263,7 @@ static enum fabric_progress end_state(struct ranks *m, struct fabric_part *part)
     return FABRIC_PART;
 }
 
-/* The source's own part, before it gives. */
+/* The source has its own part out before it gives. */
 static enum fabric_progress show_state(struct ranks *m, struct fabric_part *part)
 {
     struct ranks_round *r = &m->round;
@@ -279,7 +282,7 @@ static enum fabric_progress show_state(struct ranks *m, struct fabric_part *part
     return FABRIC_PART;
 }
 
-/* Its result is here. */
+/* The round's result is here. */
 static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
 {
     struct ranks_round *r = &m->round;
@@ -309,8 +312,8 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
     return FABRIC_WORKED;
 }
 
-/* A version has come as a whole (versions.c): of a round that this rank was in, or a
- * state. That is handed out once this rank has arrived. */
+/* A whole version has come (versions.c): the result of a round that this rank was in, or
+ * a state. A state is handed out once this rank has arrived. */
 static enum fabric_progress take_version(struct ranks *m, struct fabric_part *part)
 {
     struct ranks_taken taken;
@@ -320,7 +323,7 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
     m->moved = true;
     bool result = taken.which == VERSION_RESULT;
     bool its = result && m->round.series == ledger_series_of(taken.version);
-    if (its)                    /* its round was not given up, after all */
+    if (its)                    /* the round's result counts after all */
         ranks_wire_revert(m);
     if (its && m->round.ours) {
         m->round.n = taken.n;
@@ -346,7 +349,7 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
     return FABRIC_WORKED;
 }
 
-/* At once: a newer version would write over the result. */
+/* Hands the result out at once, for a newer version would write over it. */
 static enum fabric_progress hand_out_state(struct ranks *m, struct fabric_part *part)
 {
     m->held.state_waits = false;
@@ -399,7 +402,7 @@ static enum fabric_progress step_exchange(struct ranks *m, struct fabric_part *p
     return FABRIC_DONE;
 }
 
-/* Pieces of a round that was given up come back first. */
+/* A round begins once all pieces of a round that was given up have come back. */
 static bool may_begin_round(const struct ranks *m)
 {
     return !m->round.active && m->go_waits &&

@@ -1,305 +1,64 @@
 /* SPDX-License-Identifier: MIT */
-/* A version of the state, from its donor, a rank that holds it, to one that lacks it,
- * while all others go on. Only where ranks come and go. A rank wants of it
+/* A rank that lacks a version of the state takes it from a donor, a rank that holds it
+ * (donor.c), while all others go on. This happens only where ranks come and go. The taker
+ * wants
  *
- *   LIST     what is merged in it, and no floats: if the rank is at its end, for it
- *            takes part in no more rounds with its own floats; if it brings a state for
+ *   LIST     the list of what is merged in the version, and no floats: if the taker is at
+ *            its end, for its own floats are in no more rounds; if it brings a state for
  *            all; and while no round has been
- *   RESULT   the mean, bit for bit: if the rank was in the round which left the version,
+ *   RESULT   the mean, bit for bit: if the taker was in the round that left the version,
  *            and did not see the round's end
  *   STATE    else: the vector, the outer vectors, and the centre
- *   ROWS     where it has tables, and before all else: the rows on which all agree, which
- *            have versions of their own (rows.c)
+ *   ROWS     where there are tables, and before all else: the rows on which all agree,
+ *            which have versions of their own (rows.c)
  *
- * The taker asks for each piece by its number, some at once. The donor keeps nothing of a
- * transfer: an answer says what it is of, and where that is not what the pieces before it
- * were of, the taker begins again. The vector of a state is what the donor has arrived
- * with, or the centre; a donor that has not arrived answers when it has. Vectors that
- * arrive with gradients are no state, and are given to nobody.
+ * The taker asks for each piece by its number, some at once. An answer says which version
+ * and state its piece is of; where that is not the one of the pieces before, the taker
+ * begins again. Vectors that arrive with gradients are no state, and are not given.
  *
  * Piece 0 has the list of what is merged; the floats follow it.
  *
- * Run by the thread that holds the round machine. */
+ * All of this runs in the thread that holds the round machine. */
 #include "kernels/vector.h"
-#include "ranks/ranks.h"
+#include "ranks/versions.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Of those that are taken some may be with a donor that is silent. */
-enum { SERVED = 4, FETCHES = 4 * RANKS_DEPTH };
-
-struct want {
-    struct ledger_version version;
-    uint64_t transfer;          /* of the taker's, from 1 */
-    uint32_t which, piece;
-};
-
-struct answer {
-    struct ledger_version version;      /* {0, 0}: the donor has nothing of the kind */
-    uint64_t transfer, content; /* content: alike in all pieces of one state */
-    uint64_t n, note;           /* n: floats of a result */
-    uint32_t which, piece;
-    uint64_t center_state;
-    float floats[];             /* or, of piece 0, entries */
-};
+/* Some of these may be with a donor that is silent. */
+enum { FETCHES = 4 * RANKS_DEPTH };
 
 /* A piece that this rank takes. */
 struct fetch {
     struct ranks_op ask, receive;
-    struct want want;
-    struct answer *answer;
-};
-
-/* A piece that another rank wants of this one. */
-struct service {
-    struct ranks_request request;
-    uint64_t generation;        /* of the process that asked */
-    bool waits;                 /* for what is wanted to be there */
-    uint64_t answered_ns;       /* when the answer left */
+    struct version_want want;
+    struct version_answer *answer;
 };
 
 struct ranks_versions {
-    struct service *served[SERVED];
-    struct ranks_requests all;
-    /* the transfer to this rank */
     struct fetch fetches[FETCHES];
-    struct ranks_taken taken;   /* of version {0, 0}: nothing is wanted */
+    struct ranks_taken taken;   /* version {0, 0}: nothing is wanted */
     int donor;
     uint64_t donor_generation;
     uint64_t transfer, content;
     size_t pieces, asked, came;
-    uint64_t answers;           /* that have come, in all */
-    int open;                   /* pieces of it that are asked for and have not come */
+    uint64_t answers;           /* answers that have come, in all */
+    int open;                   /* pieces that are asked for and have not come */
     bool whole;
-    struct ledger_version later;        /* wanted once the rows are here, and of whom */
+    struct ledger_version later;        /* wanted once the rows are here, and its donor */
     int later_donor;
     uint64_t came_ns;           /* when the last piece came */
-    bool list_only;             /* its donor cannot give its state */
-    struct ledger_version ours; /* the state that this rank brings is in its past */
-    struct ledger_version stuck_at;     /* held, while a newer one was wanted */
-    uint64_t stuck_ns;                  /* since then; 0: none was wanted yet */
+    bool list_only;             /* the donor cannot give the version's state */
+    struct ledger_version ours; /* a version that has the state which this rank brings */
+    struct ledger_version stuck_at;     /* the version held while a newer one was
+                                           wanted */
+    uint64_t stuck_ns;                  /* since then; 0: none was wanted */
     struct ledger_entry *merged;        /* (size) */
 };
 
-/* --- what a version consists of --- */
-
-static size_t most_bytes(const struct ranks *m)
-{
-    size_t floats = ranks_lane_floats(m) * sizeof(float);
-    size_t list = (size_t)m->place.size * sizeof(struct ranks_entry);
-    return sizeof(struct answer) + (floats > list ? floats : list);
-}
-
-static size_t vectors(const struct ranks *m, enum ranks_version which)
-{
-    return which == VERSION_LIST ? 0
-           : which == VERSION_RESULT || which == VERSION_ROWS
-               ? 1
-               : 1 + (size_t)m->n_outer + (m->f.center != NULL);
-}
-
-static size_t pieces_each(const struct ranks *m, uint64_t n)
-{
-    size_t floats = ranks_lane_floats(m);
-    return (n + floats - 1) / floats;
-}
-
-static size_t count_pieces(const struct ranks *m, enum ranks_version which, uint64_t n)
-{
-    return 1 + vectors(m, which) * pieces_each(m, n);
-}
-
-/* Of piece `piece`, from 1: the vector that it is of, and where it lies there. */
-static size_t place_of(const struct ranks *m, size_t piece, uint64_t n,
-                       struct chunk *chunk)
-{
-    size_t each = pieces_each(m, n), floats = ranks_lane_floats(m);
-    size_t at = (piece - 1) % each * floats;
-
-    *chunk = (struct chunk){at, n - at < floats ? n - at : floats};
-    return (piece - 1) / each;
-}
-
-/* --- for others --- */
-
-/* A rank that brings a state for all has it in its vectors already, before the round that
- * makes it the job's. */
-static bool shows_state(const struct ranks *m)
-{
-    bool own = m->stage == STAGE_ARRIVED && !m->held.state_waits && !m->gradients &&
-               (m->x.kind != EXCHANGE_STATE || m->x.final);
-
-    return !m->round.active && !ledger_view(m->ledger).hollow && (m->f.center || own);
-}
-
-enum verdict { HAS, WAITS, HAS_NONE };
-
-static enum verdict look_for(const struct ranks *m, const struct want *want)
-{
-    struct ledger_version held = ledger_view(m->ledger).held;
-
-    if (want->which == VERSION_ROWS)
-        return !m->base.rows || !ledger_same(m->base.held, want->version) ? HAS_NONE
-               : m->base.moves                                     ? WAITS
-                                                                   : HAS;
-    if (!ledger_same(held, want->version))
-        return HAS_NONE;
-    if (want->which == VERSION_RESULT)
-        return m->held.mean != ledger_series_of(held) || m->round.active ? HAS_NONE : HAS;
-    return want->which == VERSION_LIST || shows_state(m) ? HAS : WAITS;
-}
-
-static size_t write_list(const struct ranks *m, struct answer *out)
-{
-    struct ranks_entry *entries = (struct ranks_entry *)(void *)out->floats;
-
-    bool rows = out->which == VERSION_ROWS;
-    const struct ledger_entry *list = rows ? m->base.merged : m->list;
-
-    ledger_merged(m->ledger, m->list);
-    for (int k = 0; k < m->place.size; k++)
-        entries[k] = (struct ranks_entry){.rank = k, .generation = list[k].generation,
-                                          .seq = list[k].seq};
-    return (size_t)m->place.size * sizeof *entries;
-}
-
-static size_t write_floats(const struct ranks *m, struct answer *out)
-{
-    const float *center = m->f.center;
-    struct chunk chunk;
-    size_t which = place_of(m, out->piece, out->n, &chunk);
-
-    if (out->which == VERSION_ROWS)
-        vector_gather(m->base.rows, chunk, out->floats, false);
-    else if (out->which == VERSION_RESULT)
-        memcpy(out->floats, m->mean + chunk.from, chunk.n * sizeof(float));
-    else if (which == 0 && !center)
-        vector_gather(m->x.in, chunk, out->floats, false);
-    else if (which == 0 || which > (size_t)m->n_outer)
-        memcpy(out->floats, center + chunk.from, chunk.n * sizeof(float));
-    else
-        memcpy(out->floats, m->f.outer[which - 1] + chunk.from, chunk.n * sizeof(float));
-    return chunk.n * sizeof(float);
-}
-
-static uint64_t floats_of(const struct ranks *m, const struct want *want)
-{
-    return want->which == VERSION_RESULT                  ? m->held.mean_n
-           : want->which == VERSION_ROWS && m->base.rows ? m->base.rows->n
-                                                          : m->n;
-}
-
-static void serve(struct ranks *m, struct service *s)
-{
-    const struct want *want = s->request.in;
-    enum verdict verdict = look_for(m, want);
-    struct answer *out = s->request.out;
-    size_t bytes = 0;
-
-    s->waits = verdict == WAITS;
-    if (s->waits) {
-        m->called |= m->stage == STAGE_IDLE && !m->f.center;
-        return;
-    }
-    *out = (struct answer){.transfer = want->transfer, .which = want->which,
-                           .piece = want->piece, .center_state = m->held.center};
-    out->n = floats_of(m, want);
-    if (verdict == HAS && want->piece < count_pieces(m, want->which, out->n)) {
-        out->version = want->version;
-        out->content = want->which == VERSION_STATE && !m->f.center ? m->seq : 0;
-        out->note = m->x.note;
-        bytes = out->piece ? write_floats(m, out) : write_list(m, out);
-    }
-    s->answered_ns = m->now_ns;
-    ranks_send_op(m, &s->request.send, out, sizeof *out + bytes, TAG_VERSION);
-}
-
-/* The place is another want's as soon as it can be: one that waits is parked, and so is
- * an answer that left `dead` ago, whose taker is silent, slow, or takes nothing. */
-static void go_on(struct ranks *m, unsigned slot)
-{
-    struct ranks_versions *v = m->versions;
-    struct service *s = v->served[slot];
-    struct ranks_request *r = &s->request;
-    bool slow = r->send.busy && m->now_ns - s->answered_ns >= m->dead_ns;
-
-    if (r->receive.busy || (r->send.busy && !slow))
-        return;
-    if (s->waits || slow)
-        s = ranks_request_park(m, &v->all, r);
-    if (!s)
-        return;
-    v->served[slot] = s;
-    r = &s->request;
-    r->receive.rank = LINK_ANY;
-    ranks_receive_any(m, &r->receive, r->in, sizeof(struct want), TAG_WANT);
-}
-
-static void wanted(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
-{
-    struct service *s = op->of;
-    const struct want *want = s->request.in;
-
-    op->busy = false;
-    if (ended->failed) {                /* of another length */
-        go_on(m, op->slot);
-        return;
-    }
-    s->request.send.rank = ended->from;
-    s->generation = m->peers[ended->from].generation;
-    if (ended->bytes == sizeof *want && want->which <= VERSION_ROWS)
-        serve(m, s);
-    else
-        ranks_refuse(m, ended->from, "it wants what is no piece of a state");
-    go_on(m, op->slot);
-}
-
-static void served(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
-{
-    struct service *s = op->of;
-
-    (void)ended;
-    op->busy = false;
-    if (s->request.parked)
-        ranks_request_release(&m->versions->all, &s->request);
-    else
-        go_on(m, op->slot);
-}
-
-/* What waited, if its process is there still. */
-static void serve_again(struct ranks *m, struct service *s)
-{
-    if (s->generation && s->generation == m->peers[s->request.send.rank].generation)
-        serve(m, s);
-    else
-        s->waits = false;
-    if (!s->waits)
-        ranks_request_release(&m->versions->all, &s->request);
-}
-
-static void serve_all(struct ranks *m)
-{
-    struct ranks_request *next;
-
-    for (struct ranks_request *r = m->versions->all.parked; r; r = next) {
-        struct service *s = (struct service *)(void *)r;
-        next = r->next;
-        if (s->waits)
-            serve_again(m, s);
-    }
-    for (unsigned i = 0; i < SERVED; i++) {
-        if (m->versions->served[i]->waits)
-            serve_again(m, m->versions->served[i]);
-        go_on(m, i);
-    }
-}
-
-/* --- for this rank --- */
-
-/* A rank without the state goes on where its own vectors can stand for one. Vectors that
- * arrive with gradients cannot, and a centre is given by a rank that brings a state, too.
- */
+/* A rank may go on without the version's state where its own vectors can stand for one.
+ * Vectors that arrive with gradients cannot, and where there is a centre a rank that
+ * brings a state can give it, too. */
 static bool may_be_hollow(const struct ranks *m)
 {
     return !m->gradients && !m->f.center && !m->x.final && !m->left;
@@ -310,8 +69,8 @@ static enum ranks_version without_result(const struct ranks *m)
     return m->versions->list_only && may_be_hollow(m) ? VERSION_LIST : VERSION_STATE;
 }
 
-/* A result is worth something to the exchange that the round was of, upon the version
- * that the round was upon. */
+/* Chooses the part of the version to want. A result serves only the exchange that was in
+ * its round, upon the version that the round was upon. */
 static enum ranks_version choose(const struct ranks *m, struct ledger_version version)
 {
     const struct ranks_round *r = &m->round;
@@ -321,7 +80,7 @@ static enum ranks_version choose(const struct ranks *m, struct ledger_version ve
     bool brings = m->has_state && m->x.kind == EXCHANGE_STATE &&
                   (m->stage == STAGE_LOOK || m->stage == STAGE_ARRIVED);
 
-    /* else another's was made the job's */
+    /* else another rank's state was made the job's */
     brings &= !(was_in && r->kind == EXCHANGE_STATE);
     brings &= !ledger_same(m->versions->ours, version);
     if (!version.number || m->left || brings || (m->x.final && !(was_in && r->final)))
@@ -345,7 +104,7 @@ static void want(struct ranks *m, struct ledger_version version, int donor,
     bool rows = which == VERSION_ROWS, had_rows = v->taken.which == VERSION_ROWS;
     bool same_kind =
         rows == had_rows && (which != VERSION_LIST || v->taken.which == which);
-    /* it may have gone, or have no state to give any more, and nobody tells of that */
+    /* the donor may have gone, or have no state to give any more, without a word */
     bool gives = m->now_ns - v->came_ns < m->dead_ns;
     bool goes_on = ledger_same(v->taken.version, version) && same_kind &&
                    (v->donor == donor || (v->came && !rows && gives)) &&
@@ -360,8 +119,8 @@ static void want(struct ranks *m, struct ledger_version version, int donor,
     begin_transfer(v);
 }
 
-/* Nobody can give it the version. A member waits for the end of its own round, which may
- * still come; a newcomer has none. */
+/* Whether no rank can give this one the version. A member waits for the end of its own
+ * round, which may still come; a newcomer has none. */
 static bool is_stuck(struct ranks *m)
 {
     struct ranks_versions *v = m->versions;
@@ -409,7 +168,8 @@ static void stop(struct ranks_versions *v)
     v->whole = false;
 }
 
-/* The ledger may have come to the version by itself, or want another one now. */
+/* Whether the version is still wanted: the ledger may have come to it by itself, or want
+ * another one now. */
 static bool is_wanted(const struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
@@ -422,7 +182,7 @@ static bool is_wanted(const struct ranks *m)
 static float *goes_to(struct ranks *m, size_t piece, struct chunk *chunk)
 {
     const struct ranks_versions *v = m->versions;
-    size_t which = place_of(m, piece, v->taken.n, chunk);
+    size_t which = ranks_version_place(m, piece, v->taken.n, chunk);
 
     if (which == 0)
         return (v->taken.which == VERSION_RESULT ? m->mean : m->result) + chunk->from;
@@ -431,7 +191,7 @@ static float *goes_to(struct ranks *m, size_t piece, struct chunk *chunk)
 }
 
 /* Each rank is there once, in order. */
-static bool read_list(struct ranks *m, const struct answer *a, size_t bytes)
+static bool read_list(struct ranks *m, const struct version_answer *a, size_t bytes)
 {
     const struct ranks_entry *entries = (const void *)a->floats;
     struct ranks_versions *v = m->versions;
@@ -452,16 +212,16 @@ static bool read_list(struct ranks *m, const struct answer *a, size_t bytes)
     v->taken.note = a->note;
     v->taken.center_state = a->center_state;
     v->content = a->content;
-    v->pieces = count_pieces(m, v->taken.which, a->n);
+    v->pieces = ranks_version_count(m, v->taken.which, a->n);
     return true;
 }
 
-static bool read_floats(struct ranks *m, const struct answer *a, size_t bytes)
+static bool read_floats(struct ranks *m, const struct version_answer *a, size_t bytes)
 {
     bool rows = m->versions->taken.which == VERSION_ROWS;
     struct chunk chunk;
 
-    place_of(m, a->piece, a->n, &chunk);
+    ranks_version_place(m, a->piece, a->n, &chunk);
     if (bytes != chunk.n * sizeof(float))
         return false;
     if (rows) {
@@ -475,9 +235,10 @@ static bool read_floats(struct ranks *m, const struct answer *a, size_t bytes)
     return true;
 }
 
-/* The state that this rank brings was in a round, of which it has not seen the end, and
- * others have followed. If it brought that state again, their work would be lost. An
- * exchange before it may have arrived with the same seq: then none of this is known. */
+/* Whether the state that this rank brings was in a round whose end this rank has not
+ * seen, and which other rounds have followed. If it brought that state again, their work
+ * would be lost. An earlier exchange may have arrived with the same seq; then this is not
+ * known. */
 static bool is_overtaken(const struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
@@ -493,23 +254,25 @@ static bool is_overtaken(const struct ranks *m)
 static bool take(struct ranks *m, int from, const struct fetch *t, size_t bytes)
 {
     struct ranks_versions *v = m->versions;
-    const struct answer *a = t->answer;
+    const struct version_answer *a = t->answer;
 
     if (bytes < sizeof *a)
         return false;
     if (from != v->donor || a->transfer != v->transfer || v->whole)
-        return true;                    /* of a transfer before this one */
+        return true;                    /* the answer is of an earlier transfer */
     v->open--;
     if (!is_wanted(m)) {
         stop(v);
         return true;
     }
-    if (m->round.active && v->taken.which != VERSION_ROWS) {    /* it may end before */
+    /* the round may end before the transfer */
+    if (m->round.active && v->taken.which != VERSION_ROWS) {
         begin_transfer(v);
         return true;
     }
     if (!ledger_same(a->version, v->taken.version) && v->taken.which == VERSION_RESULT) {
-        v->taken.which = without_result(m);    /* a donor that came later has no result */
+        v->taken.which = without_result(m);    /* the donor came later and has no
+                                                  result */
         begin_transfer(v);
         return true;
     }
@@ -539,11 +302,12 @@ static bool take(struct ranks *m, int from, const struct fetch *t, size_t bytes)
 
 static bool receive_answer(struct ranks *m, struct fetch *t)
 {
-    return ranks_receive_any(m, &t->receive, t->answer, most_bytes(m), TAG_VERSION);
+    return ranks_receive_any(m, &t->receive, t->answer, ranks_version_bytes(m),
+                             TAG_VERSION);
 }
 
-/* Answers to what was asked for before come first, to receives that were meant for
- * others. */
+/* Answers of an earlier transfer come first, to receives that were meant for this one, so
+ * receives are opened again. */
 static void came(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     struct ranks_versions *v = m->versions;
@@ -553,7 +317,7 @@ static void came(struct ranks *m, struct ranks_op *op, const struct link_ended *
     op->busy = false;
     v->answers++;
     if (!take(m, ended->from, t, ended->bytes)) {
-        ranks_refuse(m, ended->from, "it sends what is no piece of a state");
+        ranks_refuse(m, ended->from, "it sends no piece of a state");
         return;
     }
     for (int i = 0; i < FETCHES; i++)
@@ -569,8 +333,8 @@ static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended 
     op->busy = false;
 }
 
-/* A state is written where the last result is, which the caller has until it begins its
- * next exchange. */
+/* A state is written over the last result, which the caller uses until it begins its next
+ * exchange. */
 static bool may_take(struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
@@ -587,7 +351,7 @@ static bool may_take(struct ranks *m)
     return false;
 }
 
-/* Piece 0 alone first: it says how many there are. */
+/* Piece 0 is asked for first, alone, for it tells the number of pieces. */
 static void ask(struct ranks *m)
 {
     struct ranks_versions *v = m->versions;
@@ -596,12 +360,12 @@ static void ask(struct ranks *m)
         struct fetch *t = &v->fetches[i];
         if (t->ask.busy || t->receive.busy)
             continue;
-        if (!t->answer && !(t->answer = memory_take(most_bytes(m)))) {
+        if (!t->answer && !(t->answer = memory_take(ranks_version_bytes(m)))) {
             ranks_fail(m, DESCANT_MEMORY, "no memory to take a state");
             return;
         }
         v->open++;
-        t->want = (struct want){v->taken.version, v->transfer, v->taken.which,
+        t->want = (struct version_want){v->taken.version, v->transfer, v->taken.which,
                                 (uint32_t)v->asked++};
         t->ask.rank = t->receive.rank = v->donor;
         if (!receive_answer(m, t) ||
@@ -615,7 +379,7 @@ void ranks_versions_step(struct ranks *m)
 {
     if (!m->versions)
         return;
-    serve_all(m);
+    ranks_donor_step(m);
     if (may_take(m))
         ask(m);
 }
@@ -662,30 +426,22 @@ descant_status ranks_versions_init(struct ranks *m)
 
     if (!had)
         return DESCANT_MEMORY;
-    v->all = (struct ranks_requests){.record = sizeof(struct service),
-                                     .out_bytes = most_bytes(m),
-                                     .in_bytes = sizeof(struct want),
-                                     .sent = served, .received = wanted};
     for (unsigned i = 0; i < FETCHES; i++) {
         v->fetches[i].ask = (struct ranks_op){.ended = asked, .slot = i};
         v->fetches[i].receive = (struct ranks_op){.ended = came, .slot = i};
     }
-    for (unsigned i = 0; had && i < SERVED; i++)
-        had = (v->served[i] = ranks_request_make(&v->all, i)) != NULL;
-    return had ? DESCANT_OK : DESCANT_MEMORY;
+    return ranks_donor_init(m);
 }
 
 void ranks_versions_fini(struct ranks *m)
 {
     struct ranks_versions *v = m->versions;
 
+    ranks_donor_fini(m);
     if (!v)
         return;
     for (int i = 0; i < FETCHES; i++)
         memory_give(v->fetches[i].answer);
-    for (int i = 0; i < SERVED; i++)
-        memory_give(v->served[i]);
-    ranks_requests_fini(&v->all);
     memory_give(v->merged);
     memory_give(v);
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Sleeping, for whom, and on how many cores. MPI moves nothing by itself and its own
- * waits burn a core, so a rank that waits sleeps and looks again: after 50 us first, then
- * twice as long each time that nothing had moved. That ends at 0.5 ms while pieces are in
- * flight, since a link of 10 Gb/s empties what is in flight in about that time; at 2 ms
- * while a round gathers; and at 20 ms while nothing is open, which is what an idle owner
- * of a slice costs those who ask it. A shadow under the default budget rests for longer
- * (look_ns). Where the link wakes its sleeper, nobody looks for nothing.
+/* Sleeping, the ranks that are waited for, and the number of cores. MPI moves nothing by
+ * itself and its own waits burn a core, so a rank that waits sleeps and looks again:
+ * after 50 us first, then after twice as long each time that nothing had moved. The
+ * longest sleep is 0.5 ms while pieces are in flight, since a link of 10 Gb/s empties
+ * them in about that time; 2 ms while a round gathers; and 20 ms while nothing is open,
+ * which is what an idle owner of a slice costs its askers. A shadow under the default
+ * budget rests for longer (look_ns). Where the link wakes its sleeper, a rank never looks
+ * in vain.
  *
- * While floats move a rank knows by itself whom it waits for. For arrivals the
- * coordinator looks, and tells those who wait; if it does not tell, they wait for the
- * coordinator. All of it happens in poll, since only that may call the link. */
+ * While floats move a rank knows by itself which ranks it waits for. For arrivals the
+ * coordinator looks, and tells the ranks that wait; if it does not tell, they wait for
+ * the coordinator. All of this happens in poll, since only poll may call the link. */
 #include "ranks/ranks.h"
 
 #include <sched.h>
@@ -18,7 +19,8 @@
 #define REST_LEAST_NS UINT64_C(50000)
 #define SAY_FIRST_NS UINT64_C(10000000)
 #define SAY_AGAIN_NS UINT64_C(100000000)
-#define SILENT_NS UINT64_C(300000000)   /* of the coordinator, which tells after 50 ms */
+#define SILENT_NS UINT64_C(300000000)   /* the coordinator, which tells after 50 ms, has
+                                           said nothing for so long */
 
 enum { REST_MOVING_US = 500, REST_OPEN_US = 2000, REST_IDLE_US = 20000 };
 
@@ -35,7 +37,7 @@ void ranks_rest(struct ranks *m, uint64_t until_ns)
     m->link->type->sleep(m->link, rest < most ? rest : most, until_ns);
 }
 
-/* Until the next thing that a poll has to do by itself. */
+/* The time of the next thing that a poll has to do by itself. */
 static uint32_t until_due_us(const struct ranks *m, bool open)
 {
     uint64_t due = m->started ? ledger_wakes(m->ledger) : UINT64_MAX;
@@ -54,12 +56,12 @@ void ranks_set_rest(struct ranks *m)
 
     if (m->round.active || m->stage == STAGE_ALONE || !ranks_rows_quiet(m))
         most = REST_MOVING_US;
-    if (m->place.wakes && !(m->host && m->round.active))    /* mates wake nobody */
+    if (m->place.wakes && !(m->host && m->round.active))    /* mates wake no sleeper */
         most = until_due_us(m, open);
     atomic_store_explicit(&m->rest_most_us, most, memory_order_relaxed);
 }
 
-/* --- for whom --- */
+/* --- awaited ranks --- */
 
 static void moving_late(const struct ranks *m, struct awaited *awaited)
 {
@@ -73,7 +75,8 @@ static void moving_late(const struct ranks *m, struct awaited *awaited)
         awaited_add(awaited, r->seats[r->source].rank);
 }
 
-/* The coordinator tells whom for; where it does not, it is the one. */
+/* The coordinator tells which ranks are late; if it does not, it is the one that is
+ * awaited. */
 static bool lead_is_silent(const struct ranks *m)
 {
     return !m->leads && m->stage == STAGE_ARRIVED &&
@@ -121,7 +124,8 @@ void ranks_say(struct ranks *m)
 
 /* --- cores --- */
 
-/* Launchers bind each rank to one core, on which its workers and shadow take turns. */
+/* Warns where launchers bind each rank to one core, on which its workers and shadow take
+ * turns. */
 void ranks_look_at_cores(struct ranks *m, int threads)
 {
     cpu_set_t set;

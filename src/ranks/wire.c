@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* Encoded means: the rule of docs/wire.md, for the pieces that mean.c moves.
+/* Encoded means: the rule of docs/wire.md for the pieces that mean.c moves.
  *
  *   give      a part of another's slice is encoded as it goes out
- *   reduce    the owner adds its own part, then those that came, by rank; settles; and
- *             keeps the piece encoded, in one of m->depth buffers, until all others have
- *             been told
- *   learn     c = R + what the owner told, into the result
+ *   reduce    the owner adds its own part, then the others' by rank; settles; and keeps
+ *             the piece encoded, in one of m->depth buffers, until all others have been
+ *             told
+ *   learn     c = R + the owner's piece, into the result
  *
  * 1. R is outer[0] of each member from its begin to its part, and the same bits for all
- *    of them: the coordinator sees to that (can_encode in lead.c).
+ *    of them, which the coordinator ensures (can_encode in lead_round.c).
  * 2. A rank that has given up its exchange helps with its vector and its outer[0] as they
- *    are now. All others still have one result, for they add what they are told to their
- *    own R; an error in its part ends with the state, or the f32 mean, that must follow.
- * 3. m->owed is changed by every piece once. Where ranks come and go a round may be given
- *    up: then it is as before for the pieces that the round has changed, and m->owed_else
- *    has what it was to become. If the round's result is fetched after all, the two
+ *    are now. All others still have one result, for they add the owner's piece to their
+ *    own R; an error in the helper's part ends with the state, or the f32 mean, that must
+ *    follow.
+ * 3. Every piece changes m->owed once. Where ranks come and go a round may be given up:
+ *    then m->owed is as before for the pieces that the round has changed, and
+ *    m->owed_else has the new values. If the round's result is fetched after all, the two
  *    change places again.
  *
- * Run by the thread that holds the round machine. */
+ * All of this runs in the thread that holds the round machine. */
 #include "kernels/vector.h"
 #include "ranks/ranks.h"
 
@@ -66,7 +67,8 @@ static void exchange_owed(struct ranks *m, int member, size_t pieces)
     }
 }
 
-/* Of the pieces that the round of m->lanes has changed, before another one begins. */
+/* Reverts the pieces that the round of m->lanes has changed, before another round
+ * begins. */
 void ranks_wire_revert(struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
@@ -99,7 +101,7 @@ const float *ranks_wire_give(struct ranks *m, struct chunk piece, float *out)
     return out;
 }
 
-/* Of the inputs of others, by rank. */
+/* Adds the inputs of others, by rank. */
 void ranks_wire_reduce(struct ranks *m, struct chunk piece, int n_in, float *settled)
 {
     struct wire_part part = own_part(m, piece);

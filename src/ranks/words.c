@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 /* Words: short messages, most of them between the coordinator and any rank. One receive
- * from anybody is always open, and opened again when its word has been heard, so that
+ * from any rank is always open, and opened again when its word has been heard, so that
  * words of one rank are heard in the order in which they were said. Where the link is
- * fixed it is opened after a GO only when its round has begun here, for a rank that
- * only helps in a round may be sent the next GO meanwhile. A rank hears at once what it
- * says to itself, so the coordinator closes no round while one waits here.
+ * fixed the receive is opened after a GO only when the GO's round has begun here, for a
+ * rank that only helps in a round may be sent the next GO meanwhile. A rank hears its
+ * words to itself at once, so the coordinator closes no round while a GO waits here.
  *
- * A word that is said is copied, and its copy used again when it has gone out. Nearly all
- * words are short, so room for the longest list is taken only for lists.
+ * A word that is said is copied, and the copy's memory is used again when it has gone
+ * out. Nearly all words are short, so room for the longest list is taken only for lists.
  *
- * hear.c knows the meaning of words, and is called through m->hear. */
+ * hear.c acts upon words, and is called through m->hear. */
 #include "ranks/ranks.h"
 
 #include <string.h>
 
-/* Words that are on their way out while another is heard: a rank that takes none cannot
- * make the others' words pile up here, for they wait in the link. */
+/* So many words may be on their way out while another is heard: a rank that takes none
+ * cannot make the others' words pile up here, for they wait in the link. */
 enum { OUT_LEAST = 64, OUT_OF_EACH = 4 };
 
-/* Where ranks come and go, one that takes no words has no more than these on their way:
- * it is silent, and all words of the others that matter are said again. */
+/* Where ranks come and go, a rank that takes no words has at most so many on their way:
+ * it is silent, and all words that matter are said again. */
 enum { OUT_TO_ONE = 64 };
 
 struct ranks_outgoing {
     struct ranks_op op;
     struct ranks_outgoing *next;      /* idle */
-    struct ranks_outgoing *before;    /* taken from memory before it */
+    struct ranks_outgoing *before;    /* the copy allocated before it */
     bool is_long;
-    struct ranks_word word[];         /* and what follows it */
+    struct ranks_word word[];         /* the word and its tail */
 };
 
 static void heard(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)

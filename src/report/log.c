@@ -2,11 +2,11 @@
 /* Logs of descant train and descant bsp run, read into memory: one JSON object a line.
  * The first line is a header; then come intervals, or supersteps, evaluations between
  * them, and at the end a summary. Other kinds of lines are passed over, so that logs may
- * learn new ones. What a log may be:
+ * learn new ones. A log may be
  *   - still being written: a last line without its end that is no JSON is left out;
  *   - taken up again after a stop: another header; the curves have a gap there. A line
  *     that was torn as it stopped may stand before that header, without its end;
- *   - ended within an interval: what was left is too short to tell a loss or a speed by;
+ *   - ended within an interval: that interval is too short to tell a loss or a speed by;
  *   - of several ranks: the intervals of the first rank seen are those shown.
  * Anything else is refused with the file and the line. */
 #include "report/report.h"
@@ -119,7 +119,7 @@ static bool add_eval(struct reading *r, const json_t *line)
     return add_point(r, &point);
 }
 
-/* *shown: the line is of the rank whose lines are shown, and *point is what it says. */
+/* *shown: the line is of the rank whose lines are shown, and *point has its figures. */
 static bool take_line(struct reading *r, const json_t *line, struct report_point *point,
                       bool *shown)
 {
@@ -140,7 +140,8 @@ static bool add_interval(struct reading *r, const json_t *line)
     return take_line(r, line, &point, &shown) && (!shown || add_point(r, &point));
 }
 
-/* It tells of itself alone; the curves are over all examples, and over time. */
+/* An evaluation's line tells of the evaluation alone; the curves are over all examples,
+ * and over time. */
 static bool add_superstep(struct reading *r, const json_t *line)
 {
     struct report_point point;
@@ -276,7 +277,7 @@ static bool read_lines(struct reading *r, FILE *in)
     return good && (r->run->header || wrong(r, "not a log of descant: it is empty"));
 }
 
-/* What does not fit is cut, but not within a character. */
+/* A text that does not fit is cut, but not within a character. */
 static void set_label(struct report_run *run, const char *text, size_t length)
 {
     if (length >= sizeof run->label)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the parts of descant report share: a run as its log tells it, the charts, the
- * page. */
+/* The parts of descant report: a run as its log tells it, the charts, the page. */
 #ifndef REPORT_H
 #define REPORT_H
 
@@ -13,8 +12,8 @@ enum { REPORT_MAX_RUNS = 16, REPORT_COLOURS = 8 };
 
 /* Those of evaluations: EVAL_LOSS, and from EVAL_NE on. */
 enum report_field {
-    REPORT_EXAMPLES, REPORT_SECONDS, REPORT_LOSS, REPORT_EVAL_LOSS, REPORT_NE, REPORT_RATE,
-    REPORT_GAP, REPORT_STALL, REPORT_DISTANCE, REPORT_AGE,
+    REPORT_EXAMPLES, REPORT_SECONDS, REPORT_LOSS, REPORT_EVAL_LOSS, REPORT_NE,
+    REPORT_RATE, REPORT_GAP, REPORT_STALL, REPORT_DISTANCE, REPORT_AGE,
     REPORT_GRADIENTS,           /* of a superstep */
     REPORT_STALENESS,
     REPORT_REFUSED,             /* share of the gradients that came */
@@ -36,8 +35,8 @@ struct report_run {
     json_t *header;             /* the last one, if the run was taken up again */
     json_t *summary;            /* NULL: the run is still going, or was ended from
                                    outside */
-    json_t *failed;             /* why the last of n_failed checkpoints did, beside
-                                   training */
+    json_t *failed;             /* why the last of n_failed checkpoints beside training
+                                   failed */
     int n_failed;
     int set;                    /* the number of its held-out set, from 0; -1: it has
                                    none */
@@ -47,23 +46,23 @@ struct report_run {
 
 /* --- log.c --- */
 
-/* False after saying on err which line of which file is wrong, and why. */
+/* False after printing to err the file, the line and the reason. */
 bool report_read(struct report_run *run, const char *path, FILE *err);
 void report_run_fini(struct report_run *run);
 
 /* A log of descant bsp run: supersteps instead of intervals. */
 bool report_of_bsp(const struct report_run *run);
 
-/* Why the run is none that came to its end: in the log's words, or that it is going
- * still; NULL: it is one. */
+/* NULL: the run came to its end. Else why not, in the log's words, or that the run is
+ * going still. */
 const char *report_unfinished(const struct report_run *run);
 
-/* Whether figures of the two are of the same examples: key "eval", held-out sets; "data",
- * those that they were trained on. */
+/* Whether figures of the two runs are of the same examples: of held-out sets for key
+ * "eval", of the data that was trained on for "data". */
 bool report_same_examples(const char *key, const struct report_run *a,
                           const struct report_run *b);
 
-/* The summary's figure, or else that of the last interval that has one; NaN. */
+/* The summary's figure, or else the last interval's that has one, or NaN. */
 double report_figure(const struct report_run *run, const char *summary_key,
                      enum report_field field);
 
@@ -82,8 +81,8 @@ struct report_chart {
     bool powers;                /* may be logarithmic, all values being above zero */
     bool late;                  /* the last three quarters matter: see report_chart.c */
     bool sparse;                /* of evaluations: joined across what lies between them */
-    const char *of;             /* what it is of, behind the note; or NULL */
-    const bool *skips;          /* (n) runs that it leaves out; NULL: none */
+    const char *of;             /* what the chart is of, behind the note; or NULL */
+    const bool *skips;          /* (n) runs that the chart leaves out; NULL: none */
 };
 
 /* A <figure>, or nothing where no run has two such values. False without memory. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `busy` is handed back and forth under the mutex: the run sets it, the thread clears
- * it. */
+/* The mutex guards `busy`: the run sets it, and the thread clears it. */
 #include "run/beside.h"
 
 #include <pthread.h>
@@ -10,7 +9,7 @@ struct beside {
     void (*work)(void *of);
     void *of;
     pthread_t thread;
-    pthread_mutex_t mutex;          /* guards what follows */
+    pthread_mutex_t mutex;          /* guards the fields below */
     pthread_cond_t moved;
     bool busy, stop;
 };

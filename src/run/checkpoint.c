@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The file as it is written and found again; safetensors_write replaces it in one
+/* Writes a checkpoint and finds it again; safetensors_write replaces the file in one
  * step. */
 #include "run/checkpoint.h"
 

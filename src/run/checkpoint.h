@@ -3,8 +3,8 @@
  * needs to go on ("descant.optimizer" and others), and texts: every setting, and how far
  * the run is.
  *
- * FILE.previous is the one before it, of this run or of one that it goes on from;
- * FILE.old is the model of a run that this one does not go on from. */
+ * FILE.previous is the checkpoint before FILE, of this run or of a run that this one goes
+ * on from; FILE.old is the model of a run that this one does not go on from. */
 #ifndef RUN_CHECKPOINT_H
 #define RUN_CHECKPOINT_H
 
@@ -27,7 +27,8 @@ struct contents {
 struct contents *contents_create(size_t tensors, const struct log *log);
 void contents_destroy(struct contents *c);
 
-/* One dimension; the caller may give it two. The data is read when it is written. */
+/* A tensor of one dimension; the caller may set a second one. The data is read when the
+ * file is written. */
 struct safetensor *contents_add(struct contents *c, const char *name,
                                 enum safetensors_type type, const void *data, size_t n);
 /* Those of a model, which are in p. */
@@ -37,10 +38,11 @@ void contents_text(struct contents *c, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void contents_told(struct contents *c, const struct told *told);    /* all its settings */
 
-/* Replaces FILE. `own`: it is of this run, or of one that this run goes on from. */
+/* Replaces FILE. `own`: the FILE that is there is of this run, or of one that this run
+ * goes on from. */
 descant_status checkpoint_put(const char *path, bool own, const struct contents *c,
                               const struct log *log);
-/* Says that FILE is there, and what becomes of it. */
+/* Warns that FILE is there and will become FILE.old. */
 void checkpoint_say_replaced(const char *path, const struct log *log);
 
 /* --- reading --- */
@@ -52,22 +54,23 @@ struct checkpoint {
     const struct log *log;
 };
 
-bool checkpoint_there(const char *path);    /* it, or the one before it */
+bool checkpoint_there(const char *path);    /* the file, or FILE.previous */
 bool checkpoint_before(const char *path, char *previous, size_t room);
-/* To go on from: FILE, or the one before it where FILE is damaged or gone, which is said
- * where `says`. The other fields are set. */
+/* Opens FILE to go on from it, or FILE.previous where FILE is damaged or gone; `says`:
+ * logs that. The caller has set the fields other than `file`. */
 descant_status checkpoint_open(struct checkpoint *c, bool says);
 void checkpoint_close(struct checkpoint *c);
 
-/* The tensors that a model wants from it. */
+/* Copies a model's tensors from the checkpoint to p. */
 descant_status checkpoint_take(const struct checkpoint *c, const struct tensor *tensors,
                                size_t n, float *p);
-/* n floats of an optimizer's state, which only the optimizer of the same setting can
- * read: "optimizer", or "table-optimizer". */
+/* Copies n floats of an optimizer's state; MISMATCH where this run's setting
+ * ("optimizer", or "table-optimizer") is not the checkpoint's. */
 descant_status checkpoint_state(const struct checkpoint *c, const char *setting, float *p,
                                 size_t n);
-/* Whether its text of a setting is this run's; so it is where it has none. *was is its,
- * *is this run's: valid until the next call in this thread. */
+/* Whether the checkpoint's text of a setting is this run's; true also where the
+ * checkpoint has none. *was is the checkpoint's text, *is is this run's, both valid until
+ * the next call in this thread. */
 bool checkpoint_same(const struct checkpoint *c, const char *name, const char **was,
                      const char **is);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A parent that dies between the fork and prctl would leave a child that nobody ends, so
- * the child looks once more who its parent is. */
+ * the child compares its parent's id once more. */
 #include "run/children.h"
 
 #include <sys/prctl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Processes that a run starts: their first moment, and how their end is told. */
+/* The processes that a run starts: how they begin, and their end in words. */
 #ifndef RUN_CHILDREN_H
 #define RUN_CHILDREN_H
 
@@ -7,11 +7,11 @@
 
 #include <sys/types.h>
 
-/* In a child, once its handlers are those of a child: when its parent dies it gets that
- * signal, and no signal is blocked any more. */
+/* In a child, once its signal handlers are set: its parent's death sends it the signal
+ * orphans_get, and signals are no longer blocked. */
 void child_begin(pid_t parent, int orphans_get);
 
-/* "was killed by signal 9", "has ended with status 3": of what waitpid has said. */
+/* A status of waitpid in words: "was killed by signal 9", "has ended with status 3". */
 const char *child_end_text(int status, char *text, size_t room);
 
 #endif

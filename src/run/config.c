@@ -82,8 +82,8 @@ const struct option train_settings[] = {
 };
 const size_t n_train_settings = sizeof train_settings / sizeof *train_settings;
 
-/* What a setting is for, where that is not every run: the values of another one with
- * which it means something. Of several lines of one setting any will do. */
+/* The runs that a setting is for, where these are not all: the values of another setting
+ * with which it has a meaning. Of several lines of one setting one is enough. */
 static const struct use {
     const char *name, *of, *values;
 } uses[] = {
@@ -247,7 +247,7 @@ static char *trim(char *text)
 struct config {
     struct train_options *options;
     bool *given;                /* (n_train_settings) */
-    char *message;              /* what is wrong with the line */
+    char *message;              /* the line's error */
     size_t room;
 };
 

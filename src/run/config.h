@@ -36,15 +36,15 @@ struct train_options {
     int schedule;               /* enum train_schedule */
     double warmup;
     int64_t seed;
-    /* who trains, and how they are kept together */
+    /* trainers, and how they are kept together */
     int64_t trainers, workers;      /* trainers 0: this process is one, started by a
                                        launcher */
-    bool watched;                   /* trainers 0: a rank of an MPI job, told by who
-                                       knows */
+    bool watched;                   /* trainers 0: a rank of an MPI job; the caller sets
+                                       it */
     const char *sync, *job, *link;
     double sync_cpu, sync_rate, start_s;
-    bool plan_gathers;              /* what `sync` means, told by who can parse plans:
-                                       gradients are summed */
+    bool plan_gathers;              /* the caller parses `sync` into these: gradients are
+                                       summed */
     bool plan_frees;                /* no step waits for a round, or makes one due */
     bool plan_rests;                /* no round ever runs, replicas have nothing in
                                        common */
@@ -56,7 +56,7 @@ struct train_options {
     int final;
     /* quality */
     int64_t eval_every, patience;
-    /* what is kept and shown */
+    /* output */
     const char *checkpoint;
     double checkpoint_every;
     bool resume;
@@ -73,19 +73,19 @@ struct told train_told(const struct train_options *o);
 
 /* Reads "name = value" lines ('#' after a space, or first, begins a comment) into o;
  * given, one for each setting and false, has those that were there. The text is kept by
- * *text, which the caller frees after the last use of o. False: message says file, line
- * and what is wrong. */
+ * *text, which the caller frees after the last use of o. False: message has file, line
+ * and error. */
 bool config_read(const char *path, struct train_options *o, bool *given, char **text,
                  char *message, size_t room);
 
 /* Defaults that go with the model: linear and fm have ftrl, a rate of its own, and
- * batches of one where the plan does not count steps. given as config_read has it; before
- * config_means. */
+ * batches of one where the plan does not count steps. `given` as config_read fills it;
+ * call this before config_means. */
 void config_suit(struct train_options *o, const bool *given);
 
 /* All settings that were given mean something for the model, the optimizers and the
  * format, which where it is auto is as found; AUTO is any. False: message says which does
- * not, and what it is for. */
+ * not, and its use. */
 bool config_means(const struct train_options *o, enum data_format found,
                   const bool *given, char *message, size_t room);
 

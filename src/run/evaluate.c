@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The held-out set through a model: several threads share the set by batches. While
- * training runs it is one thread beside the workers, for which nobody waits: it reads a
- * copy of the dense part, and the tables as they move; at the end the final model is at
- * rest. Scores are kept for the exact AUC, 8 bytes an example. */
+ * training runs, one thread beside the workers evaluates, and no worker waits for it: it
+ * reads a copy of the dense part, and the tables as they move. At the end the final model
+ * is at rest. Scores are kept for the exact AUC, 8 bytes an example. */
 #include "run/evaluate.h"
 
 #include "data/paths.h"
@@ -36,7 +36,8 @@ static descant_status no_example(const struct data_options *data)
                     data->paths[0], data->n_paths > 1 ? " and the files after it" : "");
 }
 
-/* Up to the first example; what is bad on the way is said when the set is evaluated. */
+/* Reads up to the first example. Bad lines on the way are counted when the set is
+ * evaluated. */
 static descant_status look_for_example(const struct data_options *options)
 {
     struct data_options silent = *options;

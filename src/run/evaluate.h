@@ -24,15 +24,15 @@ struct evaluation {
     const struct log *log;
 };
 
-/* MISMATCH: the files have not the inputs that the model takes. */
+/* MISMATCH: the files lack inputs that the model takes. */
 descant_status evaluate_fits(const struct model *model, const struct data_shape *have,
                              const struct data_options *data);
-/* The same before a run begins, and whether there is an example with a label, where files
- * can be read more than once. */
+/* The same before a run begins. Where files can be read more than once, INVALID says that
+ * they have no example with a label. */
 descant_status evaluate_look(const struct model *model, const struct data_options *data);
 
-/* A model's figures on the held-out set, and how far it was trained: what a point of a
- * curve is. */
+/* A point of a curve: a model's figures on the held-out set, and how far the model was
+ * trained. */
 struct held_out {
     uint64_t at;                    /* examples trained as the evaluation began, */
     double seconds;                 /* of training, then */

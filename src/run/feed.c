@@ -3,16 +3,15 @@
  * one, and the last batch that is done frees it and gives up its claim.
  *
  *   1. A block's examples are written by the reader while it is FREE, read by workers
- *      while it is FULL or DRAINED; `mutex` orders the two.
- *   2. A chunk stays claimed until its last batch is done: what a dead trainer held is
- *      exactly what it had claimed, and is trained again by an heir, at most a few
- *      chunks' worth.
+ *      while it is FULL or DRAINED; `mutex` orders reader and workers.
+ *   2. A chunk stays claimed until its last batch is done: an heir of a dead trainer
+ *      trains exactly the chunks again that the dead one had claimed, at most a few.
  *
  * Numbers of chunks must rise for a reader (data.h); a chunk inherited from the dead may
  * be behind, so the files are then opened anew.
  *
- * Nobody who waits here waits longer than a tick without a look at what stops the run: a
- * reader may be in a read() from a pipe that brings nothing. */
+ * A thread that waits here looks every tick whether the run is stopped: a reader may be
+ * in a read() from a pipe that brings nothing. */
 #include "run/feed.h"
 
 #include "run/tick.h"
@@ -22,11 +21,11 @@
 
 #define TICK_NS 50000000u
 
-enum stage { FREE, FULL, DRAINED };
+enum part_stage { FREE, FULL, DRAINED };
 
 struct part {
     struct block block;
-    enum stage stage;
+    enum part_stage stage;
     size_t taken;               /* examples handed out */
     int out;                    /* batches not yet done */
     uint64_t turn;              /* the order of filling */
@@ -48,7 +47,7 @@ struct feed {
     descant_status status;      /* for others once `ended` is set */
     char why[256];              /* of status */
 
-    pthread_mutex_t mutex;      /* guards what follows, but for what (1) says of blocks */
+    pthread_mutex_t mutex;      /* guards the fields below, but for blocks (1) */
     pthread_cond_t moved;
     struct part parts[FEED_BLOCKS];
     uint64_t turns;
@@ -72,7 +71,7 @@ static bool reading_stops(void *of)
     return yes;
 }
 
-/* A free place; the reader's own from then on. -1: the feed is stopped. */
+/* A free place, which from then on is the reader's own. -1: the feed is stopped. */
 static int free_part(struct feed *feed)
 {
     int found = -1;
@@ -105,7 +104,7 @@ static descant_status reopen(struct feed *feed)
         is->n_classes <= was->n_classes && is->plain_ids == was->plain_ids)
         return DESCANT_OK;
     return log_fail(feed->options.log, DESCANT_MISMATCH,
-                    "the files have become others while they were read");
+                    "the files changed while they were read");
 }
 
 /* Reads chunk into the part. */
@@ -172,7 +171,7 @@ static void past_end(struct feed *feed, int place, uint64_t chunk)
     give_up(feed, place);
 }
 
-/* The reader's own failure; one that only a stop has made is none. */
+/* The reader's own failure. A read that fails because the run was stopped is none. */
 static void fail(struct feed *feed)
 {
     const struct feed_claims *claims = feed->options.claims;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A supply of batches: one thread claims chunks of the data and parses them ahead of
- * those who take batches. */
+/* A supply of batches: one thread claims chunks of the data and parses them ahead of the
+ * threads that take batches. */
 #ifndef RUN_FEED_H
 #define RUN_FEED_H
 
@@ -10,20 +10,20 @@ struct feed;
 
 enum { FEED_BLOCKS = 8 };
 
-/* Where chunks come from that several feeds share, and what becomes of them. A chunk is
- * claimed for one of the feed's places, and is given up when its last batch is done. */
+/* The chunks that several feeds share. A chunk is claimed for one of a feed's places, and
+ * is given up when its last batch is done. */
 struct feed_claims {
-    /* the feed's thread; false: there is none left */
+    /* called by the feed's thread; false: no chunk is left */
     bool (*claim)(void *of, int place, uint64_t *chunk);
-    /* that chunk is; it is given up next */
+    /* the chunk lies past the end of the data; the feed gives it up next */
     void (*past_end)(void *of, uint64_t chunk);
     void (*failed)(void *of, const char *why);
     /* any thread */
     void (*give_up)(void *of, int place);
-    /* Of n examples so many may be handed out; *place: how far that is towards a limit, 0
-     * to 1, or negative. */
+    /* Returns how many of n examples may be handed out; *place: the share of the limit
+     * that these reach, 0 to 1, or negative without a limit. */
     size_t (*grant)(void *of, size_t n, double *place);
-    double (*granted)(void *of);                    /* how far, so far */
+    double (*granted)(void *of);                    /* the share so far */
     void *of;
 };
 
@@ -33,21 +33,20 @@ struct feed_counts {
 
 struct feed_options {
     struct data_options data;
-    const struct feed_claims *claims;   /* they outlive the feed; NULL: it has all
-                                           chunks */
+    const struct feed_claims *claims;   /* outlive the feed; NULL: all chunks are the
+                                           feed's */
     struct feed_counts *counts; /* lines read are added; or NULL */
     int depth;                  /* blocks held at most, up to FEED_BLOCKS */
     size_t batch;
-    bool (*stopped)(void *of);  /* asked by any thread, some ten times a second; or
-                                   NULL */
+    bool (*stopped)(void *of);  /* asked by any thread some ten times a second; or NULL */
     void *of;
     const struct log *log;
 };
 
 struct feed_batch {
     struct examples examples;   /* valid until feed_done */
-    double place;               /* through the data or up to the limit, 0 to 1, of the
-                                   batch's middle; negative: not known */
+    double place;               /* of the batch's middle, through the data or up to the
+                                   limit, 0 to 1; negative: not known */
     int block;
 };
 
@@ -60,12 +59,12 @@ const struct data_shape *feed_shape(const struct feed *feed);     /* of every ba
 bool feed_next(struct feed *feed, struct feed_batch *batch);
 void feed_done(struct feed *feed, const struct feed_batch *batch);
 
-/* How far the reading is, as feed_batch.place; negative before it begins, too. Any
- * thread. */
+/* How far the reading is, as feed_batch.place; negative also before the reading begins.
+ * Any thread. */
 double feed_place(const struct feed *feed);
 
-/* OK, or why the reading ended early; `why` in words, valid until feed_stop. Its claims
- * were told of it. */
+/* OK, or why the reading ended early; *why: the reason in words, valid until feed_stop.
+ * Where the reading failed, claims->failed was called. */
 descant_status feed_status(struct feed *feed, const char **why);
 
 /* No more batches; ends the thread and releases everything. NULL is allowed. */

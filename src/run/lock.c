@@ -5,12 +5,12 @@
  * whose parent was killed keeps its files until its last trainer is gone.
  *
  * A run under a launcher has no parent. Each of its trainers holds the lock shared with
- * the others, and FILE.lock has the run's name in it, by which one of another run knows
- * that it may not. Who comes first holds it alone for a moment, to write that name.
+ * the others, and FILE.lock has the run's name in it, by which a trainer of another run
+ * is refused. The first trainer holds the lock alone for a moment, to write that name.
  *
- * FILE.lock is removed by the last holder, while it holds it alone; who opened it before
- * that finds that the name has gone, and begins again. What a killed run leaves harms
- * nobody. */
+ * FILE.lock is removed by the last holder, while that holds it alone; a process that
+ * opened it before finds that the name has gone, and begins again. A lock file that a
+ * killed run leaves harms nothing. */
 #include "run/lock.h"
 
 #include <errno.h>
@@ -23,8 +23,8 @@
 enum { NAME_ROOM = 64, TRIES = 30, TRY_NS = 10000000 };
 
 enum got { GOT_REFUSED = -2, GOT_REMOVED, GOT_BUSY, GOT_LOCK, GOT_OTHERS };
-/* refused: by the system, with errno; removed: the file, meanwhile; busy: somebody has
- * it; others: another run has it, which stays so */
+/* refused: by the system, with errno; removed: the file is gone meanwhile; busy: another
+ * process holds the lock for a moment; others: another run has it to its end */
 
 static enum got try_lock(int fd, const char *path, int how)
 {
@@ -56,7 +56,7 @@ static enum got try_share(int fd, const char *path, const char *whose)
     return got;
 }
 
-/* One try. *fd is open where it got the lock. */
+/* Tries once. *fd is open where the try got the lock. */
 static enum got try_open(const char *path, const char *whose, int *fd)
 {
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A line that a kill or a full disk has torn is no start of the next one. */
+/* A last line that a kill or a full disk has torn is cut off, where no other process
+ * writes the file. */
 #include "run/log.h"
 
 #include <errno.h>

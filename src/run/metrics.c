@@ -14,8 +14,8 @@
  *
  * AUC: the share of pairs (positive, negative) in which the positive has the higher
  * score. Sorted by score, each group of equal scores adds its positives times (the
- * negatives below it, and half of its own). Sorting is by the bits, three passes of 11,
- * and by qsort where the second array is not to be had. */
+ * negatives below it, and half of its own). The sort goes by the bits, in three passes of
+ * 11, or is qsort where there is no memory for a second array. */
 #include "run/metrics.h"
 
 #include <math.h>

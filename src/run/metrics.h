@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Figures of quality over examples seen once: log loss, normalised entropy, exact AUC,
- * accuracy, calibration. One struct a thread; merged at the end. */
+ * accuracy, calibration. Each thread has one struct; metrics_merge adds them up at the
+ * end. */
 #ifndef METRICS_H
 #define METRICS_H
 
@@ -18,10 +19,10 @@ struct metrics {
 void metrics_add(struct metrics *m, const float *scores, const float *labels, size_t n,
                  int n_classes);
 void metrics_merge(struct metrics *into, const struct metrics *from);
-/* which was merged into it */
+/* `part` was merged into `from` */
 void metrics_drop(struct metrics *from, const struct metrics *part);
 double metrics_logloss(const struct metrics *m);    /* NaN where n is 0, as all below */
-/* normalised: ÷ that of the share of clicks */
+/* normalised: loss ÷ the entropy of the share of clicks */
 double metrics_entropy(const struct metrics *m);
 double metrics_accuracy(const struct metrics *m);
 /* mean prediction ÷ share of clicks */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Any thread may end the line before it says something else. */
+/* Any thread may end the line before it prints other text. */
 #include "run/progress.h"
 
 #include <limits.h>
@@ -25,8 +25,8 @@ int progress_columns(const struct progress *p)
     return p->is_terminal ? shown_columns(p->err) : INT_MAX;
 }
 
-/* How much of the line is in fewer columns: figures, two spaces between them, are not
- * cut. */
+/* The bytes of the line that fit into the columns. Figures, which have two spaces between
+ * them, are not cut. */
 static int whole_figures(const char *line, int columns)
 {
     int length = (int)strlen(line), n = length < columns ? length : columns - 1;

@@ -9,18 +9,18 @@
 struct progress {
     FILE *err;
     bool is_terminal, quiet;
-    uint64_t shown_ns;          /* when, last; of the one thread that shows it */
+    uint64_t shown_ns;          /* the last time; only the thread that shows it */
 };
 
 void progress_open(struct progress *p, FILE *err, bool quiet);
 bool progress_due(const struct progress *p);
-int progress_columns(const struct progress *p);     /* INT_MAX: it goes to no terminal */
+int progress_columns(const struct progress *p);     /* INT_MAX: no terminal */
 /* Figures, with two spaces between them: in too few columns the last ones are left
  * out. */
 void progress_show(struct progress *p, const char *line);
 void progress_end_line(const struct progress *p);   /* before other text */
 void progress_say(const struct progress *p, const char *line);      /* as other text */
-descant_log progress_log;   /* the same of warnings and errors; user: a struct progress */
+descant_log progress_log;   /* shows warnings and errors; user: a struct progress */
 
 /* "9999", "12.3 k", "4.56 M"; "0:59", "1.5 h", "3 days"; return text. */
 const char *count_text(double n, char *text, size_t room);

@@ -10,7 +10,7 @@
 /* The exit status of a run's process; after a signal it is 128 + the signal. */
 enum { RUN_DONE, RUN_FAILED, RUN_BAD_USE };
 
-/* That no other run has. */
+/* A number that no other run has. */
 static inline uint64_t run_number(void)
 {
     return clock_now_ns() ^ (uint64_t)getpid() << 40;

@@ -55,7 +55,7 @@ static descant_status read_model(struct saved *saved, const char *path,
     return checkpoint_take(&c, tensors, n, saved->tables);
 }
 
-/* What is scored is what was named. */
+/* Files to score are exactly those that were named. */
 static descant_status open_named(struct safetensors **out, const char *path,
                                  const struct log *log)
 {
@@ -77,7 +77,7 @@ void saved_model(const char *path, int *model)
     struct checkpoint c = {.path = path};
 
     if (checkpoint_open(&c, false) != DESCANT_OK)
-        return;                 /* which is said by who goes on from it */
+        return;                 /* resume.c logs that */
     const char *text = safetensors_text(c.file, "model");
     int found = text ? option_choice(s->choices, text) : -1;
     *model = found >= 0 ? found : *model;

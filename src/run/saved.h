@@ -16,7 +16,8 @@ struct saved {
 };
 
 descant_status saved_open(struct saved *saved, const char *path, const struct log *log);
-/* The kind of a checkpoint's model, to go on with; where that can be told. */
+/* Sets the kind of a checkpoint's model, to go on with; does nothing where the file does
+ * not tell. */
 void saved_model(const char *path, int *model);
 void saved_close(struct saved *saved);
 /* Of a file that training has written: the data it was trained on. *format stays where

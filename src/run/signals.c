@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Two ways to take a signal, and one rule of what it means. */
+/* Two ways to take a signal, and one rule for its meaning. */
 #include "run/signals.h"
 
 #include <time.h>
@@ -93,7 +93,7 @@ void signals_forget(void)
     atomic_store(&heard.word, 0);
 }
 
-/* --- what a person is told --- */
+/* --- texts for people --- */
 
 void signals_say_end(FILE *err, const char *why, enum run_keeps keeps, bool by_signal)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* SIGINT and SIGTERM ask a run to end in good order; another one, more than a second
  * after the first, ends it at once. A terminal, and a parent that passes signals on,
- * bring the same signal twice, so what comes within that second says nothing new.
+ * bring the same signal twice, so a signal within that second is ignored.
  *
  * A process that sleeps in one place blocks its signals and takes them there (struct
  * signals). Where many threads compute and wait, a handler notes the first signal, and
@@ -13,9 +13,9 @@
 
 enum signal_means { SIGNAL_NOTHING, SIGNAL_ENDS, SIGNAL_HURRIES };
 
-/* The first one, and when it came. Any thread and any handler may read and note it. */
+/* The first signal, and its time. Any thread and any handler may read and note it. */
 struct first_signal {
-    _Atomic uint64_t word;          /* the time, but its low byte has the signal; 0: none
+    _Atomic uint64_t word;          /* the time, with the signal in its low byte; 0: none
                                        came. Set once, by compare-and-swap */
 };
 enum signal_means first_signal_note(struct first_signal *first, int signal,
@@ -32,24 +32,24 @@ struct signals {
     bool hurried;
 };
 
-/* Blocks these two, SIGCHLD and SIGPIPE; before the process has threads. */
+/* Blocks SIGINT, SIGTERM, SIGCHLD and SIGPIPE; call it before the process has threads. */
 void signals_block(struct signals *s);
-/* Signals that were not taken stay with the run. */
+/* Drops signals that are pending, and restores the mask of before. */
 void signals_give_back(struct signals *s);
-/* Sleeps until then, or until a signal comes. */
+/* Sleeps until when_ns, or until a signal comes. */
 enum signal_means signals_rest(struct signals *s, uint64_t when_ns);
 
 /* --- noted by a handler --- */
 
 void signals_heed(void);
-int signals_heard(void);            /* the first one; 0: none */
-void signals_forget(void);          /* it, as a run begins */
+int signals_heard(void);            /* the first signal; 0: none */
+void signals_forget(void);          /* as a run begins */
 
-/* --- what a person is told --- */
+/* --- texts for people --- */
 
 enum run_keeps { RUN_KEEPS_NOTHING, RUN_KEEPS_LAST, RUN_KEEPS_NOW };
-/* "SIGINT: the run ends with a last checkpoint"; by_signal: and what another signal would
- * do. */
+/* Prints "SIGINT: the run ends with a last checkpoint". by_signal: adds the effect of
+ * another signal. */
 void signals_say_end(FILE *err, const char *why, enum run_keeps keeps, bool by_signal);
 #define SIGNALS_AGAIN "another one, more than a second later, ends "
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A summary's names end in one column. */
+/* All values of a summary begin in the same column. */
 #include "run/summary.h"
 
 void summary_row(FILE *out, const char *name, double value, const char *format)

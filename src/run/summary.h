@@ -10,12 +10,12 @@
 /* A line of readable text; none where the value is not finite. */
 void summary_row(FILE *out, const char *name, double value, const char *format);
 
-/* classes: of a model with several outputs, of which loss and accuracy say all. */
+/* classes: the model has several outputs; then only loss and accuracy are shown. */
 void summary_held_out(FILE *out, const struct held_out *h, bool classes);
 
-/* How old gradients were as they came to a model, and which were refused. */
+/* The age of gradients as they came to a model, and the number of those refused. */
 struct lags {
-    double mean, most;          /* versions; NaN: there were none */
+    double mean, most;          /* versions; NaN: no gradient came */
     uint64_t stale, not_finite;
 };
 static inline double lag_mean(uint64_t lag, uint64_t gradients)

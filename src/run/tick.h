@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Conditions that are waited for with a limit, by the clock that nobody can set back. */
+/* Waits for a condition with a limit, by the monotonic clock. */
 #ifndef TICK_H
 #define TICK_H
 

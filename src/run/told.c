@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Settings as texts. A path may have any bytes; a log and a checkpoint are UTF-8. */
+/* Settings as texts. A path may have any bytes, but a log and a checkpoint are UTF-8. */
 #include "run/told.h"
 
 #include <string.h>

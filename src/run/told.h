@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a run was told: the struct of its settings and their table, as texts that a log
- * and a checkpoint can keep. */
+/* The settings of a run as texts, for its log and its checkpoints: a struct of values and
+ * the table of its options. */
 #ifndef RUN_TOLD_H
 #define RUN_TOLD_H
 
@@ -12,7 +12,7 @@ struct told {
     const void *values;
 };
 
-/* The value as UTF-8. */
+/* Writes the value of a setting as UTF-8, and returns `text`. */
 enum { TOLD_TEXT = 4096 };
 const char *told_text(const struct told *told, const struct option *setting, char *text,
                       size_t room);

@@ -15,27 +15,27 @@ enum { SHM_REFUSAL = 512 };
 #define PHASE_CLOSING 4u
 #define PHASES (PHASE_REDUCE | PHASE_CLOSING)
 
-/* The state that a trainer at its end has for newcomers. */
+/* Whether a trainer at its end has the job's state for newcomers. */
 enum standby {
     STANDBY_NONE,
-    STANDBY_HOLDS,  /* the state of the job: no group is formed beside it */
+    STANDBY_HOLDS,  /* it has the state: no group is formed without it */
     STANDBY_SHOWS   /* and its whole vector can be read */
 };
 
 /* A slot's part in the rounds. Written by its trainer. */
 struct arrival {
-    /* Release after the offer; the leader, and joiners who pull, acquire. */
+    /* Release after the offer; the leader, and joiners that pull, acquire. */
     CACHE_LINE_ALIGNED _Atomic uint32_t arrived;
     /* Release: the whole vector of this tag's arrival can be read; joiners acquire. */
     _Atomic uint32_t whole;
     /* Release after the state has been taken; the group acquires. */
     _Atomic uint32_t pulled;
-    /* The round of which it has claimed a chunk and not counted it, or whose slice it has
-     * not reduced (and it is idle where it is hungry); relaxed, a figure. */
+    /* The round of which the trainer has claimed a chunk and not counted it, or whose
+     * slice it has not reduced (where it is hungry, it is idle); relaxed, a figure. */
     _Atomic uint32_t reducing;
     /* enum standby. Set before FINAL; release when it shows; joiners acquire. */
     _Atomic uint32_t standby;
-    /* Set by start, before WAITING; read by others after they saw that or more. */
+    /* Set by start, before WAITING; read by others after they saw WAITING or more. */
     uint32_t in_place;
     /* workers + 1; relaxed, a figure. */
     _Atomic int32_t threads;
@@ -45,53 +45,55 @@ struct arrival {
     uint64_t n, priority, agree, note;
     double weight;
     /* Of a mean in slices {tag 32, count 32}: positions put out for others, chunks of its
-     * own slice reduced. The group reads. hungry: it sleeps until one of those moves; the
-     * mover takes it back. Sequentially consistent, as a Dekker pair. */
+     * own slice reduced. The group reads. hungry: the trainer sleeps until a count moves,
+     * and the trainer that moves one clears it. Sequentially consistent, as a Dekker
+     * pair. */
     CACHE_LINE_ALIGNED _Atomic uint64_t put;
     _Atomic uint64_t reduced;
     _Atomic uint32_t hungry;
 };
 
-/* A round as it was closed. The leader writes it before REDUCE(T), ordered by `word`; the
- * group reads it until each of them arrives again. */
+/* The record of a closed round. The leader writes it before REDUCE(T), ordered by `word`;
+ * each member of the group reads it until it arrives again. */
 struct round_record {
     uint64_t group, bad;
-    uint64_t live;    /* those who put their vectors out; any: a mean in slices */
+    uint64_t live;    /* members that put their vectors out; any: a mean in slices */
     uint32_t kind, source, n_chunks;
-    bool empty;                 /* all were bad: nothing comes out */
-    bool differ;                /* the offers: nothing comes out, and all fail */
+    bool empty;                 /* all vectors were bad: there is no result */
+    bool differ;                /* the offers differ: there is no result, and all fail */
     uint64_t n, chunk, ready_ns;
     double share[MACHINE_SLOTS];
 };
 
 struct shm_board {
-    /* The founder's, before anybody else can see the board; then constant. */
+    /* Written by the founder before any other trainer can see the board; then
+     * constant. */
     struct emulated link;
     /* Written and read inside the door. */
     uint32_t size;
-    _Atomic uint64_t manifest_bytes;    /* 0: nobody has started */
+    _Atomic uint64_t manifest_bytes;    /* 0: no trainer has started */
     uint64_t n, room;
     uint32_t collective, center, n_outer;
-    /* The trainer that the manifest kept out last, for those that wait for it. Written
-     * inside the door, and then counted: release, acquire. It is text for people: of two
-     * at once one may be read half. */
+    /* The last trainer that the manifest kept out, for those that wait for it. Written
+     * inside the door, and then counted: release, acquire. It is text for people, which
+     * may be half old and half new. */
     _Atomic uint32_t n_refused;
     int32_t refused;
     char refusal[SHM_REFUSAL];
-    /* Above. The leader closes, any member fails, the last counter commits, always by
-     * compare-and-swap. Release: record and result come before; all acquire.
-     * Sequentially consistent from CLOSING on: a Dekker pair with `members` and `life`
-     * of the roster. */
+    /* The word of the round, as above. The leader closes, any member fails, the last
+     * counter commits, always by compare-and-swap. Release: record and result come
+     * before; all acquire. Sequentially consistent from CLOSING on: a Dekker pair with
+     * `members` and `life` of the roster. */
     CACHE_LINE_ALIGNED _Atomic uint64_t word;
-    /* Any member sets it, for good; relaxed. */
+    /* The job has failed. Any member sets it, for good; relaxed. */
     CACHE_LINE_ALIGNED _Atomic uint32_t formed;
     /* Non-collective: the tag of the STATE that was called. Its caller releases, all
      * acquire. */
     _Atomic uint32_t called;
-    /* Of round T: owners of NaN. Reducers set, before they fail the word, which orders
-     * it; the leader clears. */
+    /* Of round T: owners of NaN. Reducers set bits before they fail the word, which
+     * orders them; the leader clears them. */
     _Atomic uint64_t bad;
-    /* The centre's link is taken until then; elastic exchanges reserve by
+    /* Until when the centre's link is taken. Elastic exchanges reserve by
      * compare-and-swap; relaxed, a figure. */
     _Atomic uint64_t link_free_ns;
     /* {tag 32, next 32} of each member's part of the chunks, by its place in the group,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Elastic exchanges: the centre, a chunk at a time, each under a lock of its own. Nobody
- * else is needed. A lock word is {generation, slot + 1}; one whose owner is dead is taken
- * over, and a busy chunk is left for later. Trainers begin at different chunks, lest they
- * queue.
+/* Elastic exchanges move the centre a chunk at a time, each chunk under a lock of its
+ * own. No other trainer is needed. A lock word is {generation, slot + 1}; a lock whose
+ * owner is dead is taken over, and a busy chunk is left for later. Trainers begin at
+ * different chunks, lest they queue.
  *
- * Left out on purpose: fairness of the locks, and spreading of chunks by node.
- * Run by the holder of the round machine. */
+ * Left out on purpose: fairness of the locks, and spreading of chunks by node. All of
+ * this runs in the thread that holds the round machine. */
 #include "shm/shm.h"
 
 #include <string.h>
@@ -68,7 +68,8 @@ enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
     if (!round->n_left)
         return elastic_end(shm, false);
     round->busy = !next_chunk(shm, &chunk);
-    if (round->busy) {          /* others hold all that are left: nobody rings */
+    if (round->busy) {          /* other trainers hold all chunks that are left, and do
+                                   not ring */
         atomic_store_explicit(&shm->ready_ns, clock_now_ns() + BUSY_NS,
                               memory_order_relaxed);
         return FABRIC_WAITING;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The members of a job's rounds: who leads, who is admitted, and how a first or last
- * group forms (docs/shm.md has the protocol).
+/* The members of a job's rounds: the leader, the admission of trainers, and how a first
+ * or last group forms (docs/shm.md has the protocol).
  *
- *   1. A bit of `members` is changed under `touching` (machine/roster.c); a setter looks
- *      at the life again afterwards, so that a death between the two leaves no bit
- *      behind.
+ *   1. A bit of `members` is changed under `touching` (machine/roster.c); the setter
+ *      looks at the trainer's life again afterwards, so that a death between the two
+ *      leaves no bit behind.
  *   2. The group of a job that has none is made by one compare-and-swap.
- *   3. No group is made of newcomers while somebody at its end still has the job's state:
- *      they take it, and go on from there.
+ *   3. No group is made of newcomers while a trainer at its end still has the job's
+ *      state: newcomers take that state, and go on from there.
  *
- * Run by the holder of the round machine. */
+ * All of this runs in the thread that holds the round machine. */
 #include "shm/shm.h"
 
 uint64_t shm_slots_in(const struct shm *shm, enum slot_life state)
@@ -39,7 +39,7 @@ uint64_t shm_unpulled(const struct shm_board *board, uint64_t slots, uint32_t ta
     return slots;
 }
 
-/* A bit that was set when its owner was already dead. */
+/* Takes back a bit that was set when its owner was already dead. */
 void shm_bury_stale(struct shm *shm, uint64_t members)
 {
     struct roster *roster = roster_of(shm);
@@ -70,7 +70,7 @@ static void changed_members(struct shm *shm)
     roster_ring(roster_of(shm), ~(uint64_t)0);
 }
 
-/* By any thread, beside polls. */
+/* Called by any thread, beside polls. */
 void shm_count_members(struct shm *shm)
 {
     atomic_store_explicit(&shm->fabric.members, __builtin_popcountll(load_members(shm)),
@@ -81,8 +81,9 @@ void shm_count_members(struct shm *shm)
         memory_order_relaxed);
 }
 
-/* A member that had begun a final exchange may have had it, and then ends as it likes;
- * not so where this trainer has begun none, without which there is no end. */
+/* A member that had begun its final exchange may have had the result, and then is no
+ * loss; but it is one where this trainer has not begun its own, without which there is no
+ * end. */
 static void note_change(struct shm *shm, unsigned s, bool at_work)
 {
     const struct slot *slot = &roster_of(shm)->slots[s];
@@ -111,7 +112,7 @@ static void note_change(struct shm *shm, unsigned s, bool at_work)
     }
 }
 
-/* Those with whom this trainer became a member have not come: they were there. */
+/* Members that were there when this trainer became one are no comings. */
 void shm_note_changes(struct shm *shm)
 {
     enum slot_life life = own_life(shm);
@@ -127,7 +128,7 @@ void shm_note_changes(struct shm *shm)
     pthread_mutex_unlock(&shm->seeing);
 }
 
-/* A trainer that waits for others hears why one of them does not come. */
+/* Tells a trainer that waits for others why one of them does not come. */
 static void hear_refusal(struct shm *shm)
 {
     const struct shm_board *board = board_of(shm);
@@ -142,7 +143,7 @@ static void hear_refusal(struct shm *shm)
                 board->refusal);
 }
 
-/* Figures, whenever somebody came or went. */
+/* Brings the figures up to date whenever a trainer came or went. */
 void shm_refresh(struct shm *shm)
 {
     struct shm_board *board = board_of(shm);
@@ -162,7 +163,7 @@ void shm_refresh(struct shm *shm)
             threads +=
                 atomic_load_explicit(&board->arrivals[s].threads, memory_order_relaxed);
     atomic_store_explicit(&shm->fabric.machine_threads, threads, memory_order_relaxed);
-    shm_count_members(shm);        /* of which the notes tell */
+    shm_count_members(shm);        /* which the notes report */
     shm_note_changes(shm);
 }
 
@@ -218,7 +219,8 @@ uint64_t shm_standby(const struct shm *shm)
     return found & ~load_members(shm);
 }
 
-/* The group of a job that has none: those who wait, else those who are at their end. */
+/* Forms the group of a job that has none: of the trainers that wait, else of those at
+ * their end. */
 void shm_form(struct shm *shm)
 {
     struct shm_board *board = board_of(shm);
@@ -249,7 +251,7 @@ void shm_form(struct shm *shm)
     shm_bury_stale(shm, group);
 }
 
-/* A STATE that others have called gathers, and we have not arrived. */
+/* Whether a STATE that others have called gathers, and this trainer has not arrived. */
 bool shm_is_called(const struct shm *shm, uint64_t word)
 {
     const struct shm_board *board = board_of(shm);

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* Closing a round that everyone has arrived at, which the lowest member does, and failing
- * one that has lost a member it needs, which any member may.
+/* The lowest member closes a round at which all members have arrived; any member may fail
+ * a round that has lost a member it needs.
  *
- *   1. The one that closes first says so in the word (CLOSING, and its slot), so there is
- *      one at a time; the record is its own until it moves the word on. One that has died
- *      is undone: the word goes back to what it was.
- *   2. It looks at the members once more after it has said so. A later member sees
- *      CLOSING, and does not arrive; one that dies later keeps its slot and its pages, as
- *      nobody takes a dead slot then, and is missed in REDUCE.
- *   3. The record stays as it is from REDUCE to the next close, which needs everyone's
+ *   1. The closer first puts CLOSING and its slot into the word, so there is one closer
+ *      at a time; the record is the closer's own until it moves the word on. A closer
+ *      that has died is undone: the word goes back to its old value.
+ *   2. The closer looks at the members once more after CLOSING. A later member sees
+ *      CLOSING, and does not arrive; a member that dies later keeps its slot and its
+ *      pages, as a dead slot is not taken then, and is missed in REDUCE.
+ *   3. The record stays as it is from REDUCE to the next close, which needs all members'
  *      arrival.
- *   4. The state of a newcomer, which has none of the job's, founds a job; it never
- *      replaces the job's. A round that would do so fails, and the newcomers look again
- *      for a source.
+ *   4. The own state of a newcomer founds a job, but never replaces a job's state. A
+ *      round that would do so fails, and the newcomers look again for a source.
  *
- * Run by the holder of the round machine. */
+ * All of this runs in the thread that holds the round machine. */
 #include "shm/shm.h"
 
 #include <string.h>
 
-/* A piece of the pages of somebody dead whom nobody touches; no round reads them now. */
+/* Releases a piece of a dead trainer's pages, which no round reads now. */
 static void sweep(struct shm *shm, uint64_t members)
 {
     struct roster *roster = roster_of(shm);
@@ -51,7 +50,7 @@ struct offer shm_offer_of(const struct shm *shm, unsigned slot)
                           .weight = s->weight};
 }
 
-/* Of the group, which has arrived. */
+/* Fills in the record of the group, which has arrived. */
 static struct ruling rule(const struct shm *shm, struct round_record *record)
 {
     struct offer offers[MACHINE_SLOTS];
@@ -92,7 +91,7 @@ static void set_chunks(struct shm_board *board, struct round_record *record)
         emulated_mean_ns(&board->link, record->n * sizeof(float), (int)members);
 }
 
-/* This trainer leads the members, and all of them have arrived and live. */
+/* Whether this trainer leads the members, and all of them have arrived and live. */
 static bool may_close(const struct shm *shm, uint64_t members, uint32_t tag)
 {
     return (members & -members) == own_bit(shm) &&
@@ -124,9 +123,9 @@ static struct ruling write_record(struct shm *shm, uint64_t word, uint64_t membe
     return ruling;
 }
 
-/* Newcomers have arrived with states of their own although somebody has the job's. Their
- * search for a source missed it: it had not yet become MEMBER, or was on its way out of
- * the members. */
+/* Whether newcomers have arrived with states of their own although a trainer has the
+ * job's. Their search for a source missed that trainer: it had not yet become MEMBER, or
+ * was on its way out of the members. */
 static bool replaces_state(const struct shm *shm, uint64_t group)
 {
     uint64_t newcomers = group & shm_slots_in(shm, LIFE_WAITING);
@@ -160,8 +159,8 @@ static bool close_round(struct shm *shm, uint64_t word)
     return shm_end_round(shm, closing, true);
 }
 
-/* Those without whom the round has no result: of a mean every member of its group, of a
- * state its source. */
+/* The members without which the round has no result: of a mean all members of its group,
+ * of a state its source. */
 static uint64_t needed_of(const struct round_record *record)
 {
     return record->kind == EXCHANGE_MEAN ? record->group : slot_bit(record->source);
@@ -178,7 +177,7 @@ bool shm_lost_group(const struct shm_board *board, uint64_t members, uint32_t ta
     return needed & ~members || shm_late(board, needed, tag);
 }
 
-/* True: something moved. */
+/* True: the word has moved. */
 bool shm_lead(struct shm *shm, uint64_t word)
 {
     struct shm_board *board = board_of(shm);

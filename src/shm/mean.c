@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Means: the chunks of a round, claimed one by one, each trainer's own part first and
- * then the chunks that are left; and the treatment of NaN. The one that counts the last
- * chunk commits the round; a chunk that is not finite fails it, and its owner's bit in
- * `bad` leaves the owner out of the next. Run by the holder of the round machine. */
+ * then the chunks that are left; and the treatment of NaN. The trainer that counts the
+ * last chunk commits the round. A chunk that is not finite fails the round, and its
+ * owner's bit in `bad` leaves the owner out of the next one. All of this runs in the
+ * thread that holds the round machine. */
 #include "shm/shm.h"
 
 #define STREAM_BYTES ((size_t)4 << 20)
@@ -27,7 +28,7 @@ uint32_t shm_first_chunk(const struct round_record *record, unsigned place)
     return (uint32_t)((uint64_t)record->n_chunks * place / members);
 }
 
-/* The next chunk of the part of the member in that place. */
+/* Claims the next chunk of a member's part. */
 static bool claim_part(struct shm_board *board, uint32_t tag, unsigned place,
                        uint32_t *chunk)
 {
@@ -44,8 +45,8 @@ static bool claim_part(struct shm_board *board, uint32_t tag, unsigned place,
     return true;
 }
 
-/* Its own part first, in every round the same one, which its caches and its share of the
- * last level know; then what others have not come to. */
+/* Each trainer claims its own part first, which is the same in every round, so that it
+ * lies in the trainer's caches; then chunks that others have not come to. */
 static bool claim_chunk(const struct shm *shm, uint32_t tag, uint32_t *chunk)
 {
     struct shm_board *board = board_of(shm);
@@ -73,8 +74,8 @@ void shm_count_chunks(struct shm *shm, uint64_t word, uint32_t n)
         shm_end_round(shm, word, true);
 }
 
-/* The members whose chunk is not finite. Live memory may be finite again: then all that
- * counted. */
+/* The members whose chunk is not finite. Live memory may be finite again by now: then all
+ * members that counted. */
 static uint64_t find_bad(const struct shm *shm, const float *const *in, size_t n)
 {
     const struct round_record *record = &board_of(shm)->record;

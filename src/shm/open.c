@@ -3,13 +3,13 @@
  * has the protocol; this file has the address, the order in which things are taken, and
  * the table.
  *
- *   arena   the memory: board, regions, whose slot is alive
- *   meet    the names: finding one another, the arena's descriptor, noticing deaths
+ *   arena   the memory: board, regions, the slots' lives
+ *   meet    names: finding each other, the arena's descriptor, noticing deaths
  *   round   the exchanges; group, leader, mean, slices, state and elastic are its parts
  *   post    parcels between rank 0 and the others
  *
  * Nothing has a name in a file system. close leaves as a death would, and then gives
- * everything back; it takes half-opened handles, and is open's only cleanup path.
+ * everything back; close takes half-opened handles, and is open's only cleanup path.
  *
  * The manifest, its figures and the blocks of share are written and compared inside the
  * door. The manifest's length is set last: a death before leaves the job unstarted, and
@@ -95,7 +95,7 @@ static void shm_close(struct fabric *f)
     memory_give(shm);
 }
 
-/* A board nobody else has seen, or one whose figures are ours. */
+/* Whether the board is new, or has this trainer's figures. */
 static descant_status agree(void *user)
 {
     struct shm *shm = user;
@@ -133,7 +133,8 @@ static uint64_t word_now(const void *user)
     return atomic_load_explicit(&shm->board->word, memory_order_seq_cst);
 }
 
-/* A closer reads lives after it has said so in the word. */
+/* Whether a closer may be reading the lives of the dead, as it does after it has put
+ * CLOSING into the word. */
 static bool reads_dead(const void *user)
 {
     return (word_now(user) & PHASES) != 0;
@@ -190,8 +191,8 @@ static descant_status check_options(const struct fabric_options *options)
     return DESCANT_OK;
 }
 
-/* Nothing is sent, so nothing is encoded. An emulated link would show costs that no real
- * one has. */
+/* Nothing is sent, so nothing is encoded. An emulated link with encoding would show costs
+ * that no real one has. */
 static descant_status check_wire(const struct fabric_options *options,
                                  const struct address *address)
 {
@@ -283,9 +284,9 @@ static enum arena_use take(bool first)
     return first ? ARENA_TAKE : ARENA_WRITE;
 }
 
-/* The regions that all have in common: the first trainer takes the pages. Those of the
- * result are for means; where only the last exchange can be one, it takes them
- * (round.c). */
+/* The regions that all trainers share: the first trainer takes the pages. The result's
+ * pages are for means; where only the last exchange can be a mean, that exchange takes
+ * them (round.c). */
 static descant_status map_common(struct shm *shm, const struct fabric_start *start,
                                  bool first)
 {
@@ -341,7 +342,7 @@ static void leave_word(struct shm *shm)
     roster_ring(roster_of(shm), ~(uint64_t)0);
 }
 
-/* Inside the door. */
+/* Called inside the door. */
 static descant_status start_common(struct shm *shm, const struct fabric_start *start)
 {
     struct shm_board *board = board_of(shm);
@@ -437,7 +438,7 @@ static enum fabric_progress shm_poll(struct fabric *f, struct fabric_part *part)
 static void shm_wait(struct fabric *f, uint64_t until_ns)
 {
     if (until_ns && until_ns <= clock_now_ns()) {
-        shm_count_members(shm_of(f));        /* of which the notes tell */
+        shm_count_members(shm_of(f));        /* which the notes report */
         shm_note_changes(shm_of(f));
     }
     shm_waits_sleep(shm_of(f), until_ns);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Parcels in shared memory: for each rank but 0 two slips, one a direction, and a block
- * of floats for either. One side fills a slip and raises `full`, the other reads it and
- * lowers it; a process that dies in between leaves the slip as it was, for the next one
- * of its rank. The memory lives as long as one of the job's processes. */
+ * of floats for either. One side fills a slip and sets `full`, the other reads the slip
+ * and clears `full`; a process that dies in between leaves the slip as it was, for the
+ * next process of its rank. The memory lives as long as one of the job's processes. */
 #include "shm/shm.h"
 
 #include <string.h>
@@ -11,7 +11,8 @@ enum { TO_FIRST, FROM_FIRST, WAYS };    /* first: rank 0 */
 
 struct slip {
     /* The sender sets it (release: all below, and the floats, are written), the receiver
-     * clears it (release: they are read); each acquires before it touches them. */
+     * clears it (release: all is read); each acquires before it touches slip and
+     * floats. */
     CACHE_LINE_ALIGNED _Atomic uint32_t full;
     uint64_t from, to, n;
     _Alignas(uint64_t) unsigned char head[POST_HEAD];
@@ -19,7 +20,8 @@ struct slip {
 
 struct shm_post {
     struct slip (*slips)[WAYS];         /* (MACHINE_SLOTS) by rank; shared */
-    float *floats[MACHINE_SLOTS];    /* both ways', by rank; shared, NULL: no room yet */
+    float *floats[MACHINE_SLOTS];    /* of both directions, by rank; shared; NULL: no room
+                                        yet */
     size_t n[MACHINE_SLOTS];
 };
 
@@ -134,7 +136,7 @@ static bool look(struct fabric *f, int rank, struct parcel *parcel)
     if (!atomic_load_explicit(&slip->full, memory_order_acquire))
         return false;
     if (slip->n > shm_of(f)->post->n[pair(f, rank)])
-        values = NULL;          /* it is for the rank's former trainer */
+        values = NULL;          /* the parcel is for the rank's former trainer */
     *parcel = (struct parcel){.from = slip->from, .to = slip->to, .head = slip->head,
                               .values = values, .n = slip->n};
     return true;

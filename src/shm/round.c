@@ -2,20 +2,19 @@
 /* Rounds: the protocol of docs/shm.md, in bounded pieces. One thread at a time runs begin
  * and poll; wait may run beside them and touches atomic fields only.
  *
- *   1. The round's word has one owner of each step: the leader closes and fails, the one
- *      that counts the last chunk (or sees the last pull) commits. All by
- *      compare-and-swap on the whole word, so that of a commit and a failure one wins.
+ *   1. Each step of the round's word has one owner: the leader closes and fails, the
+ *      trainer that counts the last chunk (or sees the last pull) commits. Every step is
+ *      a compare-and-swap on the whole word, so that of a commit and a failure one wins.
  *   2. Between its arrival at T and its arrival at T+1 a trainer finds the record, the
- *      offers and the result of T unchanged: T+1 cannot close without it.
- *   3. Nobody arrives while it writes a chunk, hence nobody writes into a later round's
+ *      offers and the result of T unchanged: T+1 cannot close without that trainer.
+ *   3. No trainer arrives while it writes a chunk, hence none writes into a later round's
  *      result.
  *   4. An exchange that is given up after arriving stays in its round as a helper: it
  *      reduces and says pulled, and takes nothing. Only a mean out of live memory cannot
- *      help without its vector; its round is failed, and begun again with the vector that
- *      the trainer then has.
- *   5. A vector in live memory is put into the contribution whole where others take it
- *      whole: before a state arrives, and for a joiner who waits for somebody's
- *      (`whole`).
+ *      help without its vector; then the round is failed, and begun again with the
+ *      trainer's later vector.
+ *   5. A vector in live memory is copied whole into the contribution where others take it
+ *      whole: before a state arrives, and for a joiner that waits for a vector (`whole`).
  *
  * Not collective: elastic exchanges touch the centre alone, under a lock a chunk. Only a
  * STATE makes a round, called by `board.called`; elastic exchanges then arrive at it,
@@ -37,7 +36,7 @@ static bool puts_out_later(const struct shm *shm)
            shm->round.exchange.kind == EXCHANGE_MEAN;
 }
 
-/* A vector that others will take whole, or reduce, lies where they can read it. */
+/* Copies a vector that others will take whole, or reduce, to where they can read it. */
 static bool put_out_first(struct shm *shm)
 {
     return shm->round.live && !puts_out_later(shm) &&
@@ -156,7 +155,7 @@ static enum fabric_progress ended(struct shm *shm, uint64_t word,
     return FABRIC_WORKED;
 }
 
-/* Round T gathers, and we have arrived. A joiner may wait for somebody's whole vector. */
+/* Round T gathers, and this trainer has arrived. A joiner may wait for a whole vector. */
 static enum fabric_progress gathering(struct shm *shm)
 {
     struct arrival *mine = own_arrival(shm);
@@ -198,7 +197,7 @@ static enum fabric_progress begun(struct shm *shm, uint64_t word,
     bool waiting = own_life(shm) == LIFE_WAITING, any = false;
 
     shm_form(shm);
-    uint64_t members = load_members(shm);   /* one look: a later member looks again */
+    uint64_t members = load_members(shm);   /* read once: a later member looks again */
     if (waiting && (!shm->start.collective || !members || members & own_bit(shm))) {
         unsigned source = shm_find_source(shm, word, &any);
         if (source < MACHINE_SLOTS)
@@ -226,8 +225,8 @@ static descant_status check(const struct shm *shm, const struct exchange *exchan
     return exchange_check(exchange, &limits, &shm->fabric.log);
 }
 
-/* Leaves the rounds: the last group is formed once everyone has. An arrival is taken back
- * first, lest the last group close on an offer of before; a round that counts on it is
+/* Leaves the rounds: the last group is formed once all members have. The arrival is taken
+ * back first, lest the last group close on an old offer; a round that counts on it is
  * begun again. */
 static void retire(struct shm *shm)
 {
@@ -251,7 +250,7 @@ static void retire(struct shm *shm)
     roster_ring(roster_of(shm), ~(uint64_t)0);
 }
 
-/* Where peers cannot read it. */
+/* Whether the exchange's vector lies where peers cannot read it. */
 static bool is_live(const struct shm *shm, const struct vector *in)
 {
     return !shm->start.in_place && in->n_extents &&

@@ -12,19 +12,19 @@ enum { SLICE_CHUNK = 16384 };   /* floats */
 
 enum shm_stage {
     SHM_IDLE,
-    SHM_BEGUN,        /* not arrived */
+    SHM_BEGUN,        /* begun, not arrived */
     SHM_ARRIVED,
     SHM_PULLING,      /* a joiner's part is out */
     SHM_ELASTIC,
     SHM_DONE          /* the mean's part is out */
 };
 
-/* A mean in slices: which of the k members we are, and how far. */
+/* A mean in slices: this trainer's place among the k members, and its progress. */
 struct slices {
     uint32_t k, mine;
     unsigned slot[MACHINE_SLOTS];       /* by member */
     uint32_t n_put, n_own;          /* positions to put out, chunks to reduce */
-    /* of those, done; and put positions that were reduced */
+    /* of n_put and n_own, done; of the put positions, reduced */
     uint32_t put, freed, reduced;
     /* freed positions whose place was taken; places ever used */
     uint32_t reused, fresh;
@@ -34,22 +34,22 @@ struct slices {
 struct shm_round {
     struct exchange exchange;
     enum shm_stage stage;
-    bool live;                  /* exchange.in is where peers cannot read it */
-    size_t whole;               /* floats of it that are in the contribution */
+    bool live;                  /* exchange.in lies where peers cannot read it */
+    size_t whole;               /* floats of exchange.in that are in the contribution */
     struct slices slices;       /* REDUCE(tag) of a mean in slices */
     bool abandoned;             /* arrived at `tag` for an exchange that was given up */
     uint32_t tag;               /* of the last arrival */
     bool seen;                  /* REDUCE(tag): peers are mapped */
     bool part_out;              /* STATE(tag): the part is out */
     size_t filled;    /* STATE(tag): floats of the centre that the source wrote */
-    const float *in[MACHINE_SLOTS]; /* of the group, by slot */
-    unsigned source;            /* pulling: from whom */
+    const float *in[MACHINE_SLOTS]; /* vectors of the group, by slot */
+    unsigned source;            /* pulling: the slot that it pulls from */
     uint32_t source_generation;
     uint64_t pulled_word;       /* pulling: the word as it was before */
     size_t n_chunks, n_left, cursor;    /* elastic */
     bool busy;                  /* elastic: others hold all chunks that are left */
-    uint32_t n_refused;         /* of the board, as it was heard */
-    uint32_t lives, epoch;      /* for which the figures were counted */
+    uint32_t n_refused;         /* refusals on the board that were reported */
+    uint32_t lives, epoch;      /* as of the last count of figures */
     bool counted;
 };
 
@@ -75,11 +75,11 @@ struct shm {
     _Atomic uint32_t seen_bell;
     _Atomic uint64_t ready_ns;
     _Atomic uint64_t waiting;   /* waits.c's note */
-    /* As shm_note_changes has seen the others: guarded by `seeing`. */
+    /* The other trainers at the last shm_note_changes; guarded by `seeing`. */
     pthread_mutex_t seeing;
     bool has_seen;
     struct seen {
-        uint32_t generation;    /* of a member, or of one that had been */
+        uint32_t generation;    /* of a member, or of a former one */
         int32_t rank;
         bool member, final;
     } seen[MACHINE_SLOTS];
@@ -160,7 +160,7 @@ static inline bool has_arrived(const struct shm_board *board, unsigned slot, uin
 
 /* --- steps of the word (word.c) --- */
 
-/* One word, one winner; the winner rings. */
+/* Moves the word; one caller wins, and rings. */
 bool shm_turn_word(struct shm *shm, uint64_t from, uint64_t to);
 bool shm_end_round(struct shm *shm, uint64_t word, bool ok);
 enum fabric_progress shm_fail(struct shm *shm, descant_status status);
@@ -180,23 +180,26 @@ const float *shm_vector_of(struct shm *shm, unsigned slot);
 
 /* --- the members (group.c) --- */
 
-/* Of those, the slots that have not arrived at the round, or not taken its state. */
+/* Of the slots, those that have not arrived at the round, or not taken its state. */
 uint64_t shm_late(const struct shm_board *board, uint64_t slots, uint32_t tag);
 uint64_t shm_unpulled(const struct shm_board *board, uint64_t slots, uint32_t tag);
 uint64_t shm_slots_in(const struct shm *shm, enum slot_life state);
 void shm_become(struct shm *shm, enum slot_life state);
 /* bits whose owners are dead */
 void shm_bury_stale(struct shm *shm, uint64_t members);
-void shm_refresh(struct shm *shm);                          /* the fabric's figures */
-void shm_count_members(struct shm *shm);    /* of them, those of members */
-/* by any thread: comings and goings since the last call */
+/* brings the fabric's figures up to date */
+void shm_refresh(struct shm *shm);
+void shm_count_members(struct shm *shm);    /* only the figures of members */
+/* notes comings and goings since the last call; any thread */
 void shm_note_changes(struct shm *shm);
 void shm_admit(struct shm *shm, unsigned slot);
 void shm_admit_waiting(struct shm *shm);
-bool shm_admit_first(struct shm *shm);      /* itself; false: there are members */
-uint64_t shm_standby(const struct shm *shm);    /* at their end, with the job's state */
+bool shm_admit_first(struct shm *shm);      /* admits this trainer as the first; false:
+                                               there are members */
+uint64_t shm_standby(const struct shm *shm);    /* the trainers at their end with the
+                                                   job's state */
 void shm_form(struct shm *shm);
-/* Others gather, and we have not arrived. */
+/* Whether others gather, and this trainer has not arrived. */
 bool shm_is_called(const struct shm *shm, uint64_t word);
 
 /* --- closing and failing (leader.c) --- */
@@ -204,14 +207,14 @@ bool shm_is_called(const struct shm *shm, uint64_t word);
 /* A member's work for all, whichever exchange it has; true: something moved. */
 bool shm_lead(struct shm *shm, uint64_t word);
 struct offer shm_offer_of(const struct shm *shm, unsigned slot);
-/* A member that the round needs is gone, or has taken its arrival back. */
+/* Fails the round: a member that it needs is gone, or has taken its arrival back. */
 bool shm_lost_group(const struct shm_board *board, uint64_t members, uint32_t tag);
 bool shm_left_group(const struct shm_board *board, uint64_t members);
 
 /* --- exchanges (mean.c, slices.c, state.c, elastic.c) --- */
 
 bool shm_map_group(struct shm *shm);
-/* in: by slot. False, and the round is failed: something in it is not finite. */
+/* in: vectors by slot. False, after failing the round: a chunk is not finite. */
 bool shm_mean_chunk(struct shm *shm, uint64_t word, const float *const *in, size_t from,
                     size_t n);
 /* Of a part. */
@@ -220,17 +223,18 @@ void shm_count_chunks(struct shm *shm, uint64_t word, uint32_t n); /* the last c
 void shm_say_reducing(struct shm *shm, uint32_t tag);       /* 0: no more */
 enum fabric_progress shm_reduce(struct shm *shm, uint64_t word);
 enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word);
-/* A piece more of the vector into the contribution; false: that was the last. */
+/* Copies one more piece of the vector into the contribution; false: that was the last. */
 bool shm_put_whole(struct shm *shm);
 enum fabric_progress shm_take_state(struct shm *shm, uint64_t word,
                                     struct fabric_part *part);
-/* A member to pull from; MACHINE_SLOTS: nobody. *any: there is one, though not ready. */
+/* A member to pull from; MACHINE_SLOTS: none is ready. *any: there is one, maybe not
+ * ready. */
 unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any);
-/* word: as it was when the source was found. */
+/* word: the round's word when the source was found. */
 enum fabric_progress shm_pull(struct shm *shm, uint64_t word, unsigned source,
                               struct fabric_part *part);
 enum fabric_progress shm_pulled(struct shm *shm);
-/* At its end, lets joiners take its state; false: nothing to do. */
+/* A trainer at its end lets joiners take its state; false: nothing to do. */
 bool shm_show(struct shm *shm, uint64_t word);
 void shm_begin_elastic(struct shm *shm);
 enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part);
@@ -241,11 +245,11 @@ descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange)
 enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part);
 void shm_round_wait(struct shm *shm, uint64_t until_ns);
 
-/* --- whom an exchange waits for (waits.c) --- */
+/* --- awaited trainers (waits.c) --- */
 
 /* After a poll, by the thread that polled. */
 void shm_waits_note(struct shm *shm, enum fabric_progress progress);
-/* Sleeps as shm_round_wait does, and says for whom. */
+/* Sleeps as shm_round_wait does, and names the awaited trainers. */
 void shm_waits_sleep(struct shm *shm, uint64_t until_ns);
 
 /* --- parcels between rank 0 and the others of a machine (post.c) --- */

@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 /* Means of vectors that peers cannot read where they are: a trainer's own memory,
- * attached to the job. Each member of the round reduces one slice. Its own part of it, it
- * reads where it is; the others put theirs out for it, chunk by chunk, in their
+ * attached to the job. Each member of the round reduces one slice. It reads its own part
+ * of the slice in place; the others copy their parts, chunk by chunk, into their
  * contributions. So of k members each copies (k-1)/k of its vector, and none of it before
  * the round is closed.
  *
  * Members put out chunk 0 of every other's slice, then chunk 1, and so on; `put` counts
  * these positions, `reduced` the chunks of the own slice. A place whose chunk has been
  * reduced is used again, so while all keep pace the copies stay in a few hundred KiB, and
- * in the caches: memory then moves what it moves for vectors that are read in place. A
+ * in the caches: memory then moves as much as for vectors that are read in place. A
  * trainer that is ahead goes on into fresh places, and the contribution has room for all,
- * so nobody ever waits for a place: a trainer that works in short bursts is not tied to
- * the bursts of the others. A table behind the contribution says in which place a
- * position is.
+ * so no trainer ever waits for a place: one that works in short bursts is not tied to the
+ * bursts of the others. A table behind the contribution has the place of each position.
  *
- *   1. put and reduced carry the round's tag, so a count of another round counts nothing.
+ *   1. `put` and `reduced` carry the round's tag, so a count of another round is ignored.
  *   2. A place is written again only after its reader has said `reduced`; in another
  *      round only after its reader has arrived there.
- *   3. A trainer that finds nothing to do says `hungry`, looks again, and sleeps; one
- *      that puts out or reduces looks for the hungry afterwards. Both sequentially
- *      consistent: one sees the other.
+ *   3. A trainer that finds nothing to do sets `hungry`, looks again, and sleeps; a
+ *      trainer that puts out or reduces looks for the hungry afterwards. Both are
+ *      sequentially consistent: one sees the other.
  *
  * A dead member's slice is not taken over: its death fails the round anyway (leader.c),
  * as its vector was to be part of the mean. An exchange that is given up fails its round
- * too, for its memory is not ours any more. Run by the holder of the round machine. */
+ * too, for its memory is the caller's again. All of this runs in the thread that holds
+ * the round machine. */
 #include "shm/shm.h"
 
 #include <string.h>
 
 enum {
-    LEAD = 4,           /* chunks put out for each member before we reduce one */
+    LEAD = 4,           /* chunks put out for each member before one is reduced */
     FAR = 16,           /* so many ahead of their readers, copies go past the caches */
     STEPS = 4,          /* chunks a poll: some 40 us */
     WHOLE_PIECE = 65536 /* floats */
@@ -39,7 +39,7 @@ enum {
 
 /* --- out of the caller's memory --- */
 
-/* Where they are, if they lie together. */
+/* The floats in place, if they lie together. */
 static const float *read_own(const struct shm *shm, size_t from, size_t n)
 {
     const struct vector *in = shm->round.exchange.in;
@@ -87,7 +87,7 @@ static uint32_t slice_length(const struct shm *shm, uint32_t member)
     return slice_first(shm, member + 1) - slice_first(shm, member);
 }
 
-/* The use of a position of ours. */
+/* The use of a position of this trainer's. */
 struct position {
     uint32_t member, chunk;     /* of its slice */
     bool empty;                 /* the slice has no such chunk */
@@ -113,7 +113,7 @@ static struct arrival *arrival_of(const struct shm *shm, uint32_t member)
     return &board_of(shm)->arrivals[shm->round.slices.slot[member]];
 }
 
-/* Positions whose readers are through. */
+/* Frees positions that have been reduced. */
 static void free_places(struct shm *shm)
 {
     struct slices *s = &shm->round.slices;
@@ -177,7 +177,7 @@ static void put_chunk(struct shm *shm)
     tell(shm, &own_arrival(shm)->put, s->put);
 }
 
-/* Of that member's positions the one for our slice's next chunk. */
+/* The position of a member that has the next chunk of this trainer's slice. */
 static uint32_t position_for_us(const struct slices *s, uint32_t member)
 {
     return s->reduced * (s->k - 1) + (s->mine + s->k - member) % s->k - 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* States: one trainer's vectors, taken out of its memory by all; and a joiner's, which it
- * takes from a living member before it arrives. Nothing is sent: the part that a caller
- * gets is the source's own memory, which stays as it is until all have said `pulled`, or
- * the joiner has arrived. Run by the holder of the round machine. */
+/* States: all trainers take one trainer's vectors out of its memory; a joiner takes its
+ * state from a living member before it arrives. Nothing is sent: the part that a caller
+ * gets is the source's own memory, which stays as it is until all have set `pulled`, or
+ * the joiner has arrived. All of this runs in the thread that holds the round machine. */
 #include "shm/shm.h"
 
 #define FILL_CHUNK ((size_t)65536)
@@ -24,7 +24,7 @@ static bool state_part(struct shm *shm, unsigned source, struct fabric_part *par
     return true;
 }
 
-/* The source too, alive or not: it says so when the centre is whole. */
+/* The source is one of them, alive or not: it sets `pulled` when the centre is whole. */
 static void say_pulled(struct shm *shm, uint64_t word)
 {
     struct shm_board *board = board_of(shm);
@@ -105,9 +105,9 @@ unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
     return MACHINE_SLOTS;
 }
 
-/* Where there is a centre, that is the state: vectors that a member shows may be old.
- * The word had no phase when the source was found; shm_pulled sees each move from
- * there on. */
+/* Where there is a centre, the centre is the state, for vectors that a member shows may
+ * be old. The word had no phase when the source was found; shm_pulled sees each later
+ * move. */
 enum fabric_progress shm_pull(struct shm *shm, uint64_t word, unsigned source,
                               struct fabric_part *part)
 {
@@ -137,11 +137,11 @@ enum fabric_progress shm_pulled(struct shm *shm)
     if (!shm->start.collective)
         shm_admit(shm, shm->meet.slot);
     else if (!(load_members(shm) & own_bit(shm)) && !shm_admit_first(shm)) {
-        round->stage = SHM_BEGUN;     /* the first one admits us */
+        round->stage = SHM_BEGUN;     /* the first member admits this trainer */
         return FABRIC_WORKED;
     }
     if (!shm->start.collective && load_word(board) != round->pulled_word) {
-        round->stage = SHM_BEGUN;     /* a state was given meanwhile */
+        round->stage = SHM_BEGUN;     /* a state was given to all meanwhile */
         return FABRIC_WORKED;
     }
     shm_become(shm, LIFE_MEMBER);

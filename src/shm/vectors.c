@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Where a trainer's vectors are in the arena: its own, and those of its peers, which are
- * mapped when they are first read. */
+/* The places of a trainer's vectors in the arena: its own, and those of its peers, which
+ * are mapped when they are first read. */
 #include "shm/shm.h"
 
 descant_status shm_map_own(struct shm *shm, enum slot_region region, size_t at, size_t n,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The members for which a trainer waits. A poll that ends in waiting notes, in one word,
- * what its exchange waits for; the thread that then sleeps looks at the board after 10
- * ms, and every 100 ms from then on, and says whose arrival, pull or chunk is missing.
- * Arrivals do not ring everybody, so only looking again keeps the names true; rounds that
- * go well never sleep so long, and pay one store.
+/* The members for which a trainer waits. A poll that ends in waiting notes the reason in
+ * one word. The thread that then sleeps looks at the board after 10 ms, and every 100 ms
+ * from then on, and names the members whose arrival, pull or chunk is missing. Arrivals
+ * do not ring every sleeper, so only looking again keeps the names true; rounds that go
+ * well never sleep so long, and pay one store.
  *
- * wait may run beside polls of another thread. It therefore reads atomic fields of the
- * board alone, never the round's record nor this trainer's own round: the note has all
- * that it needs of those. The ranks of living slots are constant. */
+ * wait may run beside polls of another thread. It therefore reads only atomic fields of
+ * the board, never the round's record nor this trainer's own round, whose facts are in
+ * the note. The ranks of living slots are constant. */
 #include "shm/shm.h"
 
 #define FIRST_NS 10000000u
@@ -43,8 +43,8 @@ static uint64_t reducing(const struct shm_board *board, uint64_t slots, uint32_t
     return found;
 }
 
-/* The member that holds the round up: it has not arrived; else leads and has not closed
- * it; or has not pulled a state, or works on a chunk. */
+/* Whether a member holds the round up: it has not arrived; or it leads and has not closed
+ * the round; or it has not pulled a state, or works on a chunk. */
 static uint64_t round_awaits(const struct shm *shm, uint64_t note)
 {
     const struct shm_board *board = board_of(shm);
@@ -72,7 +72,8 @@ static bool among(const int *ranks, int n, int rank)
     return false;
 }
 
-/* Of 0 .. size-1 those that are not present; only their number where ranks are others. */
+/* Adds the ranks 0 .. size-1 that are not present; only their number where a present rank
+ * is none of these. */
 static void add_missing(struct awaited *awaited, int size, const int *present, int n)
 {
     bool known = true;
@@ -86,7 +87,7 @@ static void add_missing(struct awaited *awaited, int size, const int *present, i
         }
 }
 
-/* Where nobody is a member yet: trainers that have not begun, or have not come. */
+/* Where there is no member yet: adds trainers that have not begun, or have not come. */
 static void forming_awaits(const struct shm *shm, struct awaited *awaited)
 {
     const struct shm_board *board = board_of(shm);
@@ -162,7 +163,8 @@ static uint64_t waiting_note(const struct shm *shm)
                                                    : FABRIC_WAIT_ROUND);
 }
 
-/* Where others hold its chunks an elastic exchange sleeps for moments, and asks again. */
+/* Where other trainers hold its chunks an elastic exchange sleeps for moments, and tries
+ * again. */
 static void say_center(struct shm *shm)
 {
     const struct shm_round *round = &shm->round;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of every step of a round: it moves the word, fails, or counts its bytes. */
+/* The end of every step of a round: moves the word, fails, or counts bytes. */
 #include "shm/shm.h"
 
 void (*shm_hook)(enum step step, unsigned slot);

@@ -37,7 +37,8 @@ void job_becomes(struct descant *job, enum job_state from, enum job_state to)
     atomic_compare_exchange_strong(&job->state, &expected, (int)to);
 }
 
-/* The first to come keeps its thread's line, the others' threads are told it. */
+/* The first failure keeps its thread's log line, which later callers get as their last
+ * error. */
 descant_status job_break(struct descant *job, descant_status status)
 {
     pthread_mutex_lock(&job->breaking);
@@ -119,7 +120,7 @@ descant_status job_drive(struct descant *job, bool held, uint64_t until_ns,
     }
 }
 
-bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns)
+bool pace_allows(struct rate_limit *pace, double rate, uint64_t bytes, uint64_t now_ns)
 {
     if (rate <= 0)
         return true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The end of a job: finish, which makes the final model; close and leave, which give back
- * what the job has, or let the caller keep it. job_destroy takes a half-opened job, too:
+ * the job's memory, or let the caller keep it. job_destroy takes a half-opened job, too:
  * open has no other way to clean up. */
 #include "sync/job.h"
 
@@ -69,7 +69,8 @@ static descant_status end_tables(struct descant *job)
             return job_broken(job);
         if (progress == ROUND_WORKED || progress == ROUND_DONE)
             continue;
-        if (round_advance(&job->round) == ROUND_FAILED)     /* idle: it serves others */
+        /* idle: this trainer serves others */
+        if (round_advance(&job->round) == ROUND_FAILED)
             return job_broken(job);
         job->fabric->type->wait(job->fabric, clock_now_ns() + ROWS_PATIENCE_NS);
     }
@@ -109,9 +110,9 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
 
 /* ------------------------------------------------------------------ close and leave */
 
-/* Takes the round of rows that this machine has promised to take. Without it the table
- * that it leaves to its other trainers would not be the one on which all machines agree.
- */
+/* Takes the round of rows that this machine has promised to take. Without that the table
+ * that it leaves to its other trainers would not be the one on which all machines
+ * agree. */
 static void take_rows(struct descant *job)
 {
     struct fabric *f = job->fabric;
@@ -133,11 +134,11 @@ void job_destroy(struct descant *job, bool keeps)
     take_rows(job);
     tables_stop(&job->tables);
     for (size_t i = 0; keeps && i < job->replica.n_segments; i++) {
-        struct segment *s = &job->replica.segments[i];
+        struct replica_segment *s = &job->replica.segments[i];
         if (s->keeps && !kept_settle(s->keeps))
             log_say(&job->log, DESCANT_WARNING,
-                    "the memory of '%s' cannot be made this process's own: who joins the "
-                    "job may change it",
+                    "the memory of '%s' cannot be made this process's own: a trainer "
+                    "that joins the job may change it",
                     s->name);
     }
     if (job->fabric != NULL)
@@ -182,7 +183,7 @@ static bool prepare_to_keep(struct replica *r, bool shared)
         bytes += r->segments[i].lent ? r->segments[i].n * sizeof(float) : 0;
     bool can = bytes <= machine_memory_free();
     for (i = 0; can && i < r->n_segments; i++) {
-        struct segment *s = &r->segments[i];
+        struct replica_segment *s = &r->segments[i];
         if (s->lent)
             s->keeps = kept_add(s->lent, s->n * sizeof(float), shared);
         can = !s->lent || s->keeps;

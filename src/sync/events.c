@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* Events: trainers that come, leave, die or are left out for NaN, a run without rounds,
  * an end without finish. Half of the compute of a job can vanish without a failing call,
- * since nobody waits for it; so somebody has to say it, by default.
+ * since no trainer waits for it; so events are logged by default.
  *
- *   1 Fabrics and calls only note what they see (notes.c). One thread a job, which holds
- *     no lock of the job's and makes no step and no round, composes the lines and calls
- *     the program's function, however long that takes.
- *   2 It looks five times a second, since nobody else may look: a fabric notes who has
- *     gone when it is asked (fabric.h, wait).
- *   3 Of one kind and rank there is a line at once, then after 10 s, 20 s, …, an hour,
- *     with how often.
- *   4 A process that ends with an open job runs no callback, whose data may be gone: that
- *     line goes to standard error. Forked children say nothing.
+ *   1. Fabrics and calls only note what they see (notes.c). One thread a job, which holds
+ *      no lock of the job's and makes no step and no round, composes the lines and calls
+ *      the program's function, however long that takes.
+ *   2. The thread looks five times a second, since no other may look: a fabric notes
+ *      trainers that have gone when it is asked (fabric.h, wait).
+ *   3. Of one kind and rank there is a line at once, then after 10 s, 20 s, …, an hour,
+ *      with the number of events.
+ *   4. A process that ends with an open job calls no callback, whose data may be gone:
+ *      its line goes to standard error. Forked children log nothing.
  *
  * One trainer alone loses nothing by an end without finish, and by rounds that are not
  * made. */
@@ -26,7 +26,8 @@
 #define AGAIN_MOST_NS UINT64_C(3600000000000)
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct descant *open_jobs;       /* started, by next_open; guarded by open_lock */
+static struct descant *open_jobs;       /* started jobs, linked by next_open; guarded by
+                                           open_lock */
 
 void events_init(struct events *events, const struct descant_options *options)
 {
@@ -46,13 +47,12 @@ void events_fini(struct events *events)
 static const char *no_round_advice(const struct plan *plan)
 {
     if (plan->what == PLAN_GRADIENT)
-        return "its gradients are averaged in descant_mean alone; is it called before "
-               "each step?";
+        return "only descant_mean averages gradients; call it before each step";
     if (plan->when == PLAN_SHADOW)
-        return "descant_waits tells for whom it waits; sync_cpu and sync_rate limit "
-               "how often rounds are made";
-    return "a smaller `every` in the plan makes them earlier; descant_waits tells for "
-           "whom it waits";
+        return "descant_waits names the trainers that are awaited; sync_cpu and "
+               "sync_rate limit how often rounds are made";
+    return "a smaller `every` in the plan makes them earlier; descant_waits names the "
+           "trainers that are awaited";
 }
 
 static const char *bad_advice(const struct plan *plan, bool company)
@@ -122,19 +122,20 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
 
 /* ------------------------------------------------------------------ telling */
 
-/* Where there is no room, that of the rank -1, as in notes.c. */
-static struct told *told_of(struct events *events, enum descant_event_kind kind, int rank)
+/* Without room, the line of rank -1, as in notes.c. */
+static struct event_line *told_of(struct events *events, enum descant_event_kind kind,
+                                  int rank)
 {
     for (int i = 0; i < events->n_told; i++)
         if (events->told[i].kind == kind && events->told[i].rank == rank)
             return &events->told[i];
     if (events->n_told >= EVENTS_TOLD - N_EVENT_KINDS && rank >= 0)
         return told_of(events, kind, -1);
-    events->told[events->n_told] = (struct told){.kind = kind, .rank = rank};
+    events->told[events->n_told] = (struct event_line){.kind = kind, .rank = rank};
     return &events->told[events->n_told++];
 }
 
-static void say(struct descant *job, struct told *told, uint64_t now, int members)
+static void say(struct descant *job, struct event_line *told, uint64_t now, int members)
 {
     char line[LOG_LINE];
     struct fabric_note note = {told->kind, told->rank, told->count};
@@ -157,13 +158,13 @@ static void tell(struct descant *job, const struct fabric_note *note, uint64_t n
     struct events *events = &job->events;
     char line[LOG_LINE];
     if (note->kind == DESCANT_EVENT_UNFINISHED && job->plan.when == PLAN_NEVER)
-        return;                 /* nothing that it did was to be kept together */
+        return;                 /* its work was not to be kept together */
     compose(job, note, members, line, sizeof line);
     struct descant_event event = {note->kind, note->rank, members, note->count, line};
     bool quiet = events->fn && events->fn(events->user, &event) != 0;
-    if (quiet || note->kind == DESCANT_EVENT_BROKEN)        /* of which the log knows */
+    if (quiet || note->kind == DESCANT_EVENT_BROKEN)        /* the log has that already */
         return;
-    struct told *told = told_of(events, note->kind, note->rank);
+    struct event_line *told = told_of(events, note->kind, note->rank);
     told->count += note->count;
     if (told->next_ns <= now)
         say(job, told, now, members);
@@ -208,7 +209,7 @@ static void tell_all(struct descant *job, bool last)
             say(job, &events->told[i], now, members);
 }
 
-/* For a log at the level debug: why there are so many rounds, or so few. */
+/* For a log at the level debug: the figures that explain how many rounds there are. */
 static void tell_pace(struct descant *job, bool last)
 {
     struct events *events = &job->events;
@@ -231,13 +232,13 @@ static void tell_pace(struct descant *job, bool last)
 
 static void look(struct descant *job)
 {
-    /* a bound that is past: it looks, and notes */
+    /* with a bound that is past wait looks, and notes */
     job->fabric->type->wait(job->fabric, 1);
     if (atomic_load_explicit(&job->fabric->members, memory_order_relaxed) > 1)
         atomic_store(&job->events.company, true);
 }
 
-/* The job whose events this thread tells; NULL: another one's thread. */
+/* The job whose events this thread reports; NULL: no such thread. */
 static _Thread_local const struct descant *told_here;
 
 descant_status events_refuse(const struct descant *job, const char *call)
@@ -287,8 +288,8 @@ static bool is_unfinished(struct descant *job)
 
 static void at_exit(void)
 {
-    if (pthread_mutex_trylock(&open_lock) != 0)         /* a forked child's may be held
-                                                           for ever */
+    /* in a forked child the lock may be held for ever */
+    if (pthread_mutex_trylock(&open_lock) != 0)
         return;
     for (struct descant *job = open_jobs; job != NULL; job = job->next_open) {
         char line[LOG_LINE];

@@ -24,7 +24,7 @@ descant_status descant_members(struct descant *job, struct descant_members *out)
         return job_check(job, JOB_OPEN, "descant_members");
     if (out == NULL)
         return log_fail(&job->log, DESCANT_INVALID, "descant_members: nowhere to put it");
-    /* a bound that is past: those of now */
+    /* a bound that is past: the figures of now */
     job->fabric->type->wait(job->fabric, 1);
     *out = (struct descant_members){
         .rank = job->fabric->rank,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A job begins: open, segments and tables, start. Its rounds are driven in drive.c, its
- * end is in end.c, what workers do in step.c, the sync thread in shadow.c, reloads and
+ * end is in end.c, the workers' part in step.c, the sync thread in shadow.c, reloads and
  * outer state in outer.c, figures in figures.c. */
 #include "sync/job.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define START_MOST_S 1e9        /* 30 years, that a clock of nanoseconds can hold */
+#define START_MOST_S 1e9        /* 30 years, which a clock of nanoseconds can hold */
 #define START_SAY_NS UINT64_C(5000000000)
 
 struct descant_options descant_options_default(void)
@@ -170,7 +170,7 @@ descant_status descant_attach(struct descant *job, const char *name, float *memo
         status = log_fail(&job->log, DESCANT_INVALID, "descant_attach: no memory");
     if (status == DESCANT_OK)
         status = replica_check(&job->replica, name, n, &at, &job->log);
-    const struct segment *other =
+    const struct replica_segment *other =
         status ? NULL : replica_overlap(&job->replica, memory, n);
     if (other != NULL)
         status = log_fail(&job->log, DESCANT_INVALID,
@@ -203,11 +203,11 @@ descant_status descant_detach(struct descant *job, const char *name)
                                       "descant_detach");
     if (status != DESCANT_OK)
         return status;
-    struct segment *s = name ? replica_find(&job->replica, name) : NULL;
+    struct replica_segment *s = name ? replica_find(&job->replica, name) : NULL;
     if (s == NULL)
         return log_fail(&job->log, DESCANT_INVALID, "there is no segment '%s'",
                         name ? name : "");
-    pthread_mutex_lock(&job->machine);          /* no exchange reads it now */
+    pthread_mutex_lock(&job->machine);          /* no exchange reads the segment now */
     pthread_mutex_lock(&job->replica.lock);
     round_keep(&job->round, s);
     if (!replica_detach(&job->replica, s, !finished))
@@ -304,8 +304,8 @@ static descant_status start_fabric(struct descant *job)
     return DESCANT_OK;
 }
 
-/* A trainer that joins rounds made of steps begins where the others are: at a round's
- * start. */
+/* A trainer that joins under a plan that counts steps begins where the others are: at a
+ * round's start. */
 static descant_status join_round(struct descant *job, uint64_t until_ns)
 {
     uint64_t waited = 0;
@@ -313,7 +313,7 @@ static descant_status join_round(struct descant *job, uint64_t until_ns)
     atomic_store(&job->t, (uint64_t)job->plan.every);
     job->next_due = 1;
     job_round_begins(job, 0, !delayed);
-    if (delayed)                /* there steps are counted from every on */
+    if (delayed)                /* there steps count from `every` on */
         job->begun_steps = job->merged_steps = (uint64_t)job->plan.every;
     if (!delayed)
         return job_drive(job, false, until_ns, &waited);
@@ -323,7 +323,7 @@ static descant_status join_round(struct descant *job, uint64_t until_ns)
     return DESCANT_OK;
 }
 
-/* Says for whom it waits, after 5, 10, 20, … seconds. */
+/* Logs the trainers that the start waits for, after 5, 10, 20, … seconds. */
 static descant_status drive_start(struct descant *job, uint64_t until, uint64_t *waited)
 {
     uint64_t began = clock_now_ns();
@@ -344,8 +344,7 @@ static descant_status meet(struct descant *job)
     if (status == DESCANT_OK && job->fabric->joined && job->plan.when == PLAN_EVERY &&
         job->plan.what != PLAN_GRADIENT && job->plan.what != PLAN_ELASTIC)
         status = join_round(job, until);
-    /* what the pull brought was a gradient; the next mean of the others brings the
-     * replica */
+    /* the pull brought a gradient; the next mean of the others brings the replica */
     if (status == DESCANT_OK && job->fabric->joined && job->plan.what == PLAN_GRADIENT)
         status = job_introduce(job, false, &waited);
     job->introduced = true;
@@ -364,7 +363,7 @@ descant_status descant_start(struct descant *job)
     if (job->replica.n_segments == 0 && job->plan.what != PLAN_GRADIENT)
         return log_fail(&job->log, DESCANT_ORDER,
                         "descant_start: no segment was declared");
-    pthread_mutex_lock(&job->machine);          /* others may ask who waits */
+    pthread_mutex_lock(&job->machine);          /* other threads may ask for waits */
     status = start_fabric(job);
     if (status == DESCANT_OK) {
         job->started_ns = job->pace.paid_ns = clock_now_ns();
@@ -375,7 +374,7 @@ descant_status descant_start(struct descant *job)
         status = shadow_start(job);
     if (status == DESCANT_OK)
         status = events_start(job);
-    if (status != DESCANT_OK)           /* half started: nothing but close is left */
+    if (status != DESCANT_OK)           /* half started: only close is allowed */
         return job_break(job, status);
     job_becomes(job, JOB_OPEN, JOB_STARTED);
     if (job->numbered)

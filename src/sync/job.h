@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a job is made of; for the files that keep the promises of descant.h: job.c (its
- * beginning), drive.c (its rounds), step.c (workers), shadow.c (the sync thread), outer.c
- * (reloads), end.c, events.c, figures.c, waits.c, world.c (MPI on one host). */
+/* The parts of a job, for the files that implement descant.h: job.c (its beginning),
+ * drive.c (its rounds), step.c (workers), shadow.c (the sync thread), outer.c (reloads),
+ * end.c, events.c, figures.c, waits.c, world.c (MPI on one host). */
 #ifndef JOB_H
 #define JOB_H
 
@@ -13,9 +13,9 @@
 
 enum job_state { JOB_OPEN, JOB_STARTED, JOB_PAUSED, JOB_FINISHED, JOB_BROKEN };
 
-struct pace {
-    uint64_t bytes, paid_ns;            /* moved so far, and until when they are paid
-                                           for */
+struct rate_limit {
+    uint64_t bytes, paid_ns;            /* moved so far; the time until which they are
+                                           paid for */
 };
 
 struct descant {
@@ -24,10 +24,10 @@ struct descant {
     int workers_wanted;
     bool numbered;                      /* its address counts jobs (launcher.h) */
     double start_s, sync_cpu, sync_rate;
-    double cores;                       /* allowed to this process when it opened the
-                                           job */
-    const unsigned char *parent;        /* a page the kernel wipes in forked children: 1
-                                           here */
+    double cores;                       /* cores allowed to this process when it opened
+                                           the job */
+    const unsigned char *parent;        /* a page that the kernel wipes in forked
+                                           children: 1 here */
     _Atomic int state;                  /* enum job_state; any thread: BROKEN, else the
                                            caller's */
     struct fabric *fabric;
@@ -45,8 +45,9 @@ struct descant {
                                            round */
     _Atomic int failure;                /* the status that broke the job; 0: none. Written
                                            under */
-    pthread_mutex_t breaking;           /* this, which guards */
-    char failure_line[LOG_LINE];        /* what the thread that broke it had to say */
+    pthread_mutex_t breaking;           /* `failure`; guards the next field */
+    char failure_line[LOG_LINE];        /* the log line of the thread that broke the
+                                           job */
     pthread_mutex_t sharing;            /* the fabric's alloc, share and start: one at a
                                            time */
 
@@ -59,19 +60,22 @@ struct descant {
     uint64_t next_due;                  /* delayed plans: the number of the event to
                                            come */
     uint64_t begun_steps, begun_ns;     /* when the round in hand began */
-    uint64_t arrived_ns;                /* its result was seen here, unmerged; 0: not
+    uint64_t arrived_ns;                /* the round's result arrived, unmerged; 0: not
                                            so */
     uint64_t merged_steps;              /* at the last merge */
-    struct waits_told told;             /* of the wait that its holder is in */
+    struct waits_told told;             /* of the machine holder's wait */
     bool paused;                        /* from pause to reload */
-    struct pace pace;                   /* sync_rate */
-    bool introduced;                    /* allreduce: our state has been given or taken */
+    struct rate_limit pace;             /* sync_rate */
+    bool introduced;                    /* allreduce: this trainer has given its state or
+                                           taken one */
     bool rows_turn;                     /* the shadow's last piece was offered to the
                                            tables */
-    uint64_t round_cpu_ns;              /* the shadow's, in the round in hand or the last
-                                           one, */
-    uint64_t round_began_cpu_ns;        /* and all of it, when that round began */
-    uint64_t rows_after_ns;             /* nothing was touched: no round of rows before */
+    uint64_t round_cpu_ns;              /* the shadow's CPU in the round in hand or the
+                                           last one */
+    uint64_t round_began_cpu_ns;        /* all of the shadow's CPU, when that round
+                                           began */
+    uint64_t rows_after_ns;             /* no round of rows before, as nothing was
+                                           touched */
 
     /* The shadow: started by start, joined by finish or close, in the caller's one
      * thread. */
@@ -89,31 +93,31 @@ struct descant {
 /* sync_rate: a round may begin once the bytes moved before are paid for, at `rate` bytes
  * a second. Unused bytes are saved for a second. */
 #define PACE_SAVED_NS 1000000000u
-bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns);
+bool pace_allows(struct rate_limit *pace, double rate, uint64_t bytes, uint64_t now_ns);
 
 #define JOB_LIKELY(x) __builtin_expect(!!(x), 1)
 
-/* ORDER, FORKED, or what broke the job; OK in the state asked for. */
+/* OK in the state asked for; else ORDER, FORKED, or the status that broke the job. */
 descant_status job_check(struct descant *job, enum job_state state, const char *call);
 
 void job_becomes(struct descant *job, enum job_state from, enum job_state to);
 
-/* The first failure stays; returns it, for this thread's last error, too. broken: the
- * fabric's. */
+/* Breaks the job by the fabric's status. The first failure stays; it is returned, and
+ * becomes this thread's last error. */
 descant_status job_break(struct descant *job, descant_status status);
 descant_status job_broken(struct descant *job);
 
 enum { ROWS_PATIENCE_NS = 1000000 };    /* a wait this long has time for a piece of
                                            rows */
 
-/* Also half-opened. keeps: descant_leave has prepared all that alloc gave. */
+/* Also of a half-opened job. keeps: descant_leave has prepared all memory of alloc. */
 void job_destroy(struct descant *job, bool keeps);
 
 /* With the machine held. */
 void job_round_begins(struct descant *job, uint64_t steps, bool released);
 void job_round_done(struct descant *job, uint64_t steps);
 
-/* A piece of the round in hand. */
+/* Does a piece of the round in hand. */
 static inline enum round_progress job_advance(struct descant *job)
 {
     enum round_progress progress = round_advance(&job->round);
@@ -124,39 +128,41 @@ static inline enum round_progress job_advance(struct descant *job)
 }
 
 /* Advances until the round is done (or held, where `held`), sleeping when it must. Adds
- * what it slept to *waited_ns. until_ns 0: no bound, else TIMEOUT. */
+ * the time slept to *waited_ns. until_ns 0: no bound, else TIMEOUT. */
 descant_status job_drive(struct descant *job, bool held, uint64_t until_ns,
                          uint64_t *waited_ns);
 
-/* Sleeps in the fabric until something moves, or until_ns (0: no bound), and adds that to
- * *waited_ns. Where it lasts rows go on meanwhile, for the shadow cannot have the
- * machine, and the log is told whom for. */
+/* Sleeps in the fabric until something moves, or until_ns (0: no bound), and adds the
+ * time to *waited_ns. During a long wait rows go on, for the shadow cannot have the
+ * machine, and the awaited trainers are logged. */
 descant_status job_wait(struct descant *job, uint64_t until_ns, uint64_t *waited_ns);
 
-/* After each poll of who calls job_wait: tells that the wait is over. */
+/* To be called after each poll by the caller of job_wait: logs that the wait is over. */
 void job_moves(struct descant *job);
 
-/* A piece of the tables' rounds: WORKED, DONE, FAILED, or else there is nothing to do
- * now. */
+/* Does a piece of the tables' rounds: WORKED, DONE, FAILED, or else there is nothing to
+ * do now. */
 enum round_progress job_rows(struct descant *job);
 
-/* sync_rate is paid for what was moved so far. */
+/* Whether the bytes moved so far are paid for by sync_rate. */
 bool job_link_allows(struct descant *job);
 
-/* allreduce: everyone's mean becomes a call (unless `called` already), then states are
- * given. */
+/* allreduce: the mean of each trainer becomes a call (unless `called` already), then
+ * states are given. */
 descant_status job_introduce(struct descant *job, bool called, uint64_t *waited_ns);
 
 /* --- world.c: an MPI job on one host --- */
 
-/* After the fabric's open: where all ranks are here, it becomes job->world. */
+/* After the fabric's open: where all ranks are on this host, the fabric becomes
+ * job->world. */
 descant_status world_settle(struct descant *job);
 
-/* Says whom for where it waits long; without a world at once. */
+/* Waits for the world's ranks, and logs them where that lasts; without a world returns at
+ * once. */
 descant_status world_meet(struct descant *job, const char *manifest, int threads,
                           uint64_t until);
 
-/* job_drive, while others may not have met. */
+/* As job_drive, while others may not have met. */
 descant_status world_drive(struct descant *job, uint64_t until, uint64_t *waited_ns);
 
 descant_status shadow_start(struct descant *job);

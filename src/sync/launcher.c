@@ -3,10 +3,11 @@
  * rendezvous; Open MPI OMPI_COMM_WORLD_*; MPICH PMI_*; Slurm SLURM_*. The caller's values
  * win. Without an address, ranks of an MPI job meet over MPI, if its module is there;
  * other trainers on one machine under a name made from the rendezvous and the number of
- * jobs that the process has started under one, which all of them see alike: a trainer
- * that attaches again must not meet a job whose last trainer is still closing it. Jobs
- * that did not start are not counted, as others may not have seen them. A process without
- * a launcher is a job of its own. Over MPI, rank and size are what MPI says. */
+ * jobs that the process has started under the launcher, which is the same in all
+ * trainers: a trainer that attaches again must not meet a job whose last trainer is still
+ * closing it. Jobs that did not start are not counted, as others may not have seen them.
+ * A process without a launcher is a job of its own. Over MPI, rank and size come from
+ * MPI. */
 #include "sync/launcher.h"
 
 #include "link/mpi.h"
@@ -40,7 +41,7 @@ static descant_status number(const char *name, int low, int *out, const struct l
     return DESCANT_OK;
 }
 
-/* An MPI launcher's rank. torchrun inside of it is what counts. */
+/* An MPI launcher's rank. torchrun inside of the launcher counts instead. */
 static bool is_mpi_rank(int found)
 {
     return found > 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE;
@@ -59,9 +60,9 @@ static descant_status check_whole(const struct log *log)
                     rank ? size_names[0] : rank_names[0]);
 }
 
-/* A name that all trainers under this launcher share and no other job has; false where
- * nothing tells this run from another. MASTER_ADDR alone does not: it is this machine's
- * for all. */
+/* Writes a name that all trainers under this launcher share and no other job has; false
+ * where no variable tells this run from another. MASTER_ADDR alone does not, for it is
+ * the same in all runs of this machine. */
 static bool rendezvous(char *name, size_t room)
 {
     static const char *const sources[] = {"MASTER_ADDR",    "TORCHELASTIC_RUN_ID",
@@ -81,9 +82,9 @@ static bool rendezvous(char *name, size_t room)
     return told;
 }
 
-/* In the memory of one host, by a name of this run's own. Ranks of MPI are here because
- * there is no module: one of them says so, since nobody else would if they are on several
- * hosts. */
+/* Trainers meet in the memory of one host, by a name of this run's own. Ranks of MPI come
+ * here because there is no module; one of them logs that, since no call fails if they are
+ * on several hosts. */
 static descant_status meet_here(struct launcher *l, int found, const struct log *log)
 {
     char missing[LOG_LINE] = "";

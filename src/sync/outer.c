@@ -2,11 +2,11 @@
 /* For checkpoints: pausing the rounds while the replica is overwritten, the reload that
  * gives it to all, and the outer state as bytes.
  *
- *   pause    takes the machine and gives up the open round: its result would be an old one. From
- *            here until reload nothing of Descant's touches replica, G, s
- *   load     G and s are overwritten in place; a centre, which others use, is kept aside
- *   reload   this trainer's next round is a STATE, whose source is the first that reloads. The
- *            open rounds of others become one, too, or are merged before it
+ *   pause    takes the machine and gives up the open round, whose result would be old.
+ *            From here until reload Descant touches neither replica nor G and s
+ *   load     overwrites G and s in place; a centre, which others use, is kept aside
+ *   reload   this trainer's next round is a STATE, whose source is the first that
+ *            reloads. The open rounds of others become one, too, or are merged before it
  *
  * The bytes are a header, the number of rounds that made the outer state (absent in
  * version 1: then 0), and the vectors, segment after segment without gaps. */
@@ -51,7 +51,7 @@ descant_status descant_reload(struct descant *job)
 struct outer_header {
     char magic[8];
     uint32_t version, vectors;
-    uint64_t floats, check;     /* check: FNV-1a of what follows */
+    uint64_t floats, check;     /* check: FNV-1a of the bytes that follow */
 };
 
 enum { VERSION = 2, VERSION_WITHOUT_ROUNDS = 1 };
@@ -81,7 +81,7 @@ static void move_outer(const struct descant *job, float *const vectors[2], uint3
     size_t at = 0;
     for (uint32_t v = 0; v < n; v++)
         for (size_t i = 0; i < job->replica.n_segments; i++) {
-            const struct segment *s = &job->replica.segments[i];
+            const struct replica_segment *s = &job->replica.segments[i];
             size_t bytes = s->n * sizeof(float);
             if (to)
                 memcpy(to + at, vectors[v] + s->at, bytes);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* How long the outer step of a block is. b = c - G is what a round changed, and the outer
- * step
+/* The length of the outer step of a block. b = c - G is the change of a round, and the
+ * outer step
  *
  *   s = mu s + b;   G += eta (nesterov ? b + mu s : s)
  *
  * drives changes that all point one way eta / (1 - mu) times as far as plain averaging,
  * which is eta 1, mu 0. That gain is wanted in a long run, whose rounds are many and
- * small beside it; in a short one momentum carries G past where the trainers were going,
- * before it has learnt anything. So `auto` is
+ * small beside it; in a short run momentum carries G past the trainers' goal before it
+ * has learnt anything. So `auto` is
  *
- *   no fixed interval (shadow plans), or one below 20 steps:    eta 1, mu 0
- *   round r, from 0:    mu = 1 - 20 / r, from 0 to 0.9: it remembers a twentieth of the run
- *                       eta = 1 - (1 - best) mu / 0.9, from 1 to the best rate beside mu
- *                       0.9
+ *   no fixed interval (shadow plans), or one below 20 steps:  eta 1, mu 0
+ *   round r, from 0:  mu = 1 - 20 / r, from 0 to 0.9: the step remembers a twentieth of
+ *                     the run
+ *                     eta = 1 - (1 - best) mu / 0.9, from 1 to the best rate of mu 0.9
  *
  * best was measured on long runs of 1, 2, 4 and 8 trainers (arXiv 2503.09799, "Scaling
  * laws for DiLoCo"). Short intervals have no momentum because the trainers' own
@@ -22,12 +22,12 @@
  * The watch is the cosine of b and s. A step that overshoots is followed by changes that
  * lead back, against s, or nowhere; one that lags leaves most of each change to be made
  * again, along s. Noise turns changes back, too, where G rests near an optimum: that is a
- * sign only of a gain well above 1, and of one that somebody has asked for. With `auto`
- * the DLRM of docs/quality.md has cosines of -0.1 from its 22nd round on, and ends where
- * plain averaging does. A cosine near 1, which under plain averaging is a long way to go,
- * is a sign only of a gain below 1. And where replicas take G in part, or while they
- * train (alpha below 1, shadow plans), c is behind G in any case: there the cosine is a
- * figure, and nothing is said.
+ * sign only of a gain well above 1 that was asked for. With `auto` the DLRM of
+ * docs/quality.md has cosines of -0.1 from its 22nd round on, and ends where plain
+ * averaging does. A cosine near 1, which under plain averaging is a long way to go, is a
+ * sign only of a gain below 1. And where replicas take G in part, or while they train
+ * (alpha below 1, shadow plans), c is behind G in any case: there the cosine is only a
+ * figure.
  *
  * Pure: state in, decision out. round.c drives it. */
 #include "sync/outer_step.h"
@@ -43,9 +43,9 @@ enum {
 
 static const double most_momentum = 0.9;
 
-/* Cosines. Noise alone has 0: a small GPT (docs/torch.md) under 0.7 / 0.9 Nesterov, which
- * loses as much as no rounds at all, goes down from 0.85 to between -0.1 and 0.05 within
- * eight rounds. */
+/* Thresholds of the cosine. Noise alone has 0: a small GPT (docs/torch.md) under 0.7 /
+ * 0.9 Nesterov, which loses as much as no rounds at all, goes down from 0.85 to between
+ * -0.1 and 0.05 within eight rounds. */
 static const double overshooting = 0.05, lagging = 0.9, long_gain = 1.5;
 
 struct outer_step outer_step_of(const struct plan *plan, uint64_t rounds, int members)

@@ -7,20 +7,21 @@
 #include "kernels/kernels.h"
 #include "sync/plan.h"
 
-/* Of the plan's round number `rounds`, from 0, among so many members. All trainers ask
+/* The step of round number `rounds`, from 0, among so many members. All trainers call it
  * with the same arguments, and get the same bits. */
 struct outer_step outer_step_of(const struct plan *plan, uint64_t rounds, int members);
 
-/* How the changes of the last rounds, b, lay to the momentum s before them. */
+/* The angle of the last rounds' changes b to the momentum s before them. */
 struct outer_watch {
-    double cosine;              /* their mean cosine, of late */
+    double cosine;              /* mean cosine of the last rounds */
     uint64_t rounds;            /* in it */
     bool said;
 };
 
 enum outer_verdict { OUTER_FITS, OUTER_OVERSHOOTS, OUTER_LAGS };
 
-/* After a round's step: whether it is to be said now, which is once. */
+/* After a round's step: whether to log now that the step is too long or too short, which
+ * is done once. */
 enum outer_verdict outer_watch(struct outer_watch *watch, const struct plan *plan,
                                struct outer_step step, const struct turn *turn);
 

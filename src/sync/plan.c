@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* The plan's string, and what a step asks for.
+/* The plan's string, and the work that a step calls for.
  *
  * A string is a preset and changes to it, "dasgd,every=8,delay=2", or changes alone, made
  * to the defaults. A preset's row is itself such a string, read by the same parser, so a
- * preset is nothing that a user could not have written.
+ * user could write any preset.
  *
  * 1. A key that the finished plan has no use for is an error where the user gave it, and
  *    goes back to its default where only the preset had it: "dasgd,when=shadow" has no
  *    delay.
  * 2. alpha and xi = 1 - alpha are one field; a plan keeps alpha, and plan_text writes
  *    that.
- * 3. plan_text writes what differs from the preset, so what it writes parses to the same
- *    plan. Numbers are written as in the C locale, with as many digits as reading back
- *    needs.
+ * 3. plan_text writes the keys that differ from the preset, so its text parses to the
+ *    same plan. Numbers are written as in the C locale, with as many digits as reading
+ *    back needs.
  *
  * The rule of the delayed plans: after every tau steps a round begins, d steps later its
  * result is merged, 0 <= d <= tau; at one step merge first, then snapshot. */
@@ -191,7 +191,7 @@ static const struct plan defaults = {
     .preset = "custom", .alpha = 1, .rate = 1, .hot = 100};
 
 /* The string and, for each key it has, the place it stands at, from 1; 0: not given. */
-struct source {
+struct plan_text {
     const char *text;
     size_t place[N_KEYS];
     char message[MESSAGE_ROOM];
@@ -243,7 +243,7 @@ static const char *lacks(const struct plan *plan, int key)
 #define FAIL(source, ...)                                                                    \
     (snprintf((source)->message, sizeof(source)->message, __VA_ARGS__), false)
 
-static bool check_uses(struct draft *draft, struct source *source)
+static bool check_uses(struct draft *draft, struct plan_text *source)
 {
     static const size_t sizes[] = {
         [OPTION_INT] = sizeof(int64_t), [OPTION_REAL] = sizeof(double),
@@ -269,9 +269,9 @@ static size_t later(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Supersteps come after a period or after so many gradients: who gives one has not the
- * other. */
-static bool check_control(struct plan *plan, struct source *source)
+/* Supersteps come after a period or after so many gradients: a plan has one of the
+ * two. */
+static bool check_control(struct plan *plan, struct plan_text *source)
 {
     const size_t *place = source->place;
     if (!place[KEY_WHAT])
@@ -292,7 +292,7 @@ static bool check_control(struct plan *plan, struct source *source)
 
 /* The rules between keys. Unset keys that a changed when or what leaves behind are reset.
  */
-static bool check_rules(struct draft *draft, struct source *source)
+static bool check_rules(struct draft *draft, struct plan_text *source)
 {
     struct plan *plan = &draft->plan;
     const size_t *place = source->place;
@@ -329,7 +329,7 @@ static bool check_rules(struct draft *draft, struct source *source)
 }
 
 /* One "key=value" at text[0, length). */
-static bool parse_change(struct draft *draft, struct source *source, const char *text,
+static bool parse_change(struct draft *draft, struct plan_text *source, const char *text,
                          size_t length)
 {
     size_t place = (size_t)(text - source->text) + 1;
@@ -360,7 +360,7 @@ static bool parse_change(struct draft *draft, struct source *source, const char 
     return true;
 }
 
-static bool parse_changes(struct draft *draft, struct source *source, const char *at)
+static bool parse_changes(struct draft *draft, struct plan_text *source, const char *at)
 {
     for (;;) {
         at += strspn(at, " ");
@@ -383,10 +383,10 @@ static const struct plan_preset *find_preset(const char *name, size_t length)
     return NULL;
 }
 
-static bool parse_preset(struct draft *draft, struct source *source, size_t length)
+static bool parse_preset(struct draft *draft, struct plan_text *source, size_t length)
 {
     const struct plan_preset *row = find_preset(source->text, length);
-    struct source own = {0};
+    struct plan_text own = {0};
     if (row) {
         own.text = row->changes;
         draft->plan.preset = row->name;
@@ -407,7 +407,7 @@ static bool parse_preset(struct draft *draft, struct source *source, size_t leng
     return false;
 }
 
-static bool parse(struct draft *draft, struct source *source)
+static bool parse(struct draft *draft, struct plan_text *source)
 {
     const char *text = source->text;
     size_t length = strcspn(text, ",");
@@ -423,7 +423,7 @@ static bool parse(struct draft *draft, struct source *source)
 descant_status plan_parse(struct plan *plan, const char *text, const struct log *log)
 {
     struct draft draft = {.plan = defaults};
-    struct source source = {.text = text ? text : ""};
+    struct plan_text source = {.text = text ? text : ""};
     if (!parse(&draft, &source))
         return log_fail(log, DESCANT_BAD_PLAN, "plan \"%.100s\": %s", source.text,
                         source.message);
@@ -450,7 +450,7 @@ size_t plan_text(const struct plan *plan, char *text, size_t room)
     struct draft from = {.plan = defaults}, to = {.plan = *plan};
     const struct plan_preset *row = find_preset(plan->preset, strlen(plan->preset));
     if (row) {
-        struct source source = {.text = row->name};
+        struct plan_text source = {.text = row->name};
         parse(&from, &source);
         put(&w, row->name);
     }

@@ -40,9 +40,9 @@ struct plan {
     bool heal;              /* a trainer whose contribution was bad takes the global
                                version */
     int wire;               /* enum wire: how a mean's floats are sent */
-    int64_t hot;            /* tables: touches between rounds after which a row is no more
-                               summed, but averaged over machines, by degrees; 0: all are
-                               summed */
+    /* tables: touches between rounds after which rows are averaged over machines, by
+     * degrees, instead of summed; 0: all are summed */
+    int64_t hot;
 };
 
 struct plan_preset {
@@ -51,30 +51,31 @@ struct plan_preset {
     const char *help;       /* "published as", one line */
 };
 
-/* name NULL at the end. Those of control are no plans of a job: descant_open refuses
- * them. */
+/* preset NULL at the end. descant_open refuses the plans of control, which are none of a
+ * job. */
 extern const struct plan_preset plan_presets[];
 extern const struct option plan_options[];
 extern const size_t plan_n_options;
 
-/* On failure BAD_PLAN, logged, with the key, its place and what is allowed. */
+/* On failure BAD_PLAN, logged, with the key, its place and the allowed values. */
 descant_status plan_parse(struct plan *plan, const char *text, const struct log *log);
 
 /* The canonical string: the preset and every key that its row does not have; parses back
  * to the same plan. Returns the length needed. */
 size_t plan_text(const struct plan *plan, char *text, size_t room);
 
-/* The work that is due at step number t (from 1). Merge first, then snapshot. */
+/* The work due at step number t (from 1). Merge first, then snapshot. */
 enum { PLAN_DUE_MERGE = 1, PLAN_DUE_SNAPSHOT = 2 };
 int plan_due(const struct plan *plan, uint64_t t);
 
 /* The merge needs a copy of the replica as it was when the round began. */
 bool plan_needs_snapshot(const struct plan *plan);
 
-/* Merges stay between what they merge, so sums of squares stay above zero. */
+/* Whether a merge stays between the two vectors that it merges, so that sums of squares
+ * stay above zero. */
 bool plan_keeps_squares(const struct plan *plan);
 
-/* There is a central copy, or a global version. */
+/* Whether there is a central copy, or a global version. */
 bool plan_has_central(const struct plan *plan);
 
 #endif

@@ -27,7 +27,7 @@ void replica_fini(struct replica *r)
     *r = (struct replica){0};
 }
 
-struct segment *replica_find(struct replica *r, const char *name)
+struct replica_segment *replica_find(struct replica *r, const char *name)
 {
     for (size_t i = 0; i < r->n_segments; i++)
         if (strcmp(r->segments[i].name, name) == 0)
@@ -60,8 +60,8 @@ descant_status replica_check(struct replica *r, const char *name, size_t n, size
     return DESCANT_OK;
 }
 
-const struct segment *replica_overlap(const struct replica *r, const float *memory,
-                                      size_t n)
+const struct replica_segment *replica_overlap(const struct replica *r,
+                                              const float *memory, size_t n)
 {
     uintptr_t from = (uintptr_t)memory, end = from + n * sizeof *memory;
     for (size_t i = 0; i < r->n_segments; i++) {
@@ -74,7 +74,7 @@ const struct segment *replica_overlap(const struct replica *r, const float *memo
 
 void replica_add(struct replica *r, float *memory, size_t n, bool attached)
 {
-    struct segment *s = &r->segments[r->n_segments++];      /* its name is there */
+    struct replica_segment *s = &r->segments[r->n_segments++]; /* its name is there */
     s->memory = memory;
     s->kept = NULL;
     s->lent = attached ? NULL : memory;
@@ -99,7 +99,7 @@ descant_status replica_fix(struct replica *r)
     return DESCANT_OK;
 }
 
-bool replica_detach(struct replica *r, struct segment *s, bool keep)
+bool replica_detach(struct replica *r, struct replica_segment *s, bool keep)
 {
     struct extent *e = &r->live.extents[s - r->segments];
 
@@ -142,7 +142,7 @@ void replica_each(struct replica *r, size_t from, size_t n, replica_fn *fn, void
             high = middle;
     }
     for (; low < r->n_segments && r->segments[low].at < end; low++) {
-        const struct segment *s = &r->segments[low];
+        const struct replica_segment *s = &r->segments[low];
         if (s->memory == NULL)
             continue;
         size_t a = s->at > from ? s->at : from;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The local version of the parameters: one flat vector, seen as named segments. Each
- * segment starts on a page of the flat vector, so that a fabric can map it alone; between
- * is zero. */
+ * segment starts on a page of the flat vector, so that a fabric can map it alone; gaps
+ * are zero. */
 #ifndef REPLICA_H
 #define REPLICA_H
 
@@ -9,48 +9,47 @@
 
 #include <pthread.h>
 
-struct segment {
+struct replica_segment {
     char *name;
     float *memory;      /* NULL: detached. Guarded by replica.lock once training runs */
     size_t at, n;       /* floats of the flat vector */
     bool attached;      /* the caller's memory */
-    float *kept;        /* detached: its last values, for peers; ours */
-    float *lent;        /* what descant_alloc gave, also when it has been detached;
-                           NULL */
-    struct kept *keeps; /* that outlives the job; set by descant_leave */
+    float *kept;        /* detached: the last values, for peers; the replica's own */
+    float *lent;        /* the memory of descant_alloc, also after detach; else NULL */
+    struct kept *keeps; /* memory that outlives the job; set by descant_leave */
 };
 
 struct replica {
-    struct segment *segments;
+    struct replica_segment *segments;
     size_t n_segments, room;
     size_t n;                   /* floats of the flat vector so far */
     bool any_attached;
     struct vector live;         /* the segments' memory; made by replica_fix */
-    /* Held by whoever moves floats between segments and anything else, a piece at a time,
-     * and by detach: after it nobody touches the caller's memory. */
+    /* Held by the thread that moves floats to or from segments, a piece at a time, and by
+     * detach, after which the caller's memory is not touched. */
     pthread_mutex_t lock;
 };
 
 void replica_init(struct replica *r);
 void replica_fini(struct replica *r);
 
-/* Checks the name and makes room; *at is where the segment will lie. add then takes it
+/* Checks the name and makes room; *at is the segment's place. replica_add then takes it
  * in. */
 descant_status replica_check(struct replica *r, const char *name, size_t n, size_t *at,
                              const struct log *log);
 void replica_add(struct replica *r, float *memory, size_t n, bool attached);
-struct segment *replica_find(struct replica *r, const char *name);
+struct replica_segment *replica_find(struct replica *r, const char *name);
 /* The first segment that has a part of this memory; NULL: none. */
-const struct segment *replica_overlap(const struct replica *r, const float *memory,
-                                      size_t n);
+const struct replica_segment *replica_overlap(const struct replica *r,
+                                              const float *memory, size_t n);
 
 /* After the last add: makes r->live. */
 descant_status replica_fix(struct replica *r);
 
-/* The segment's memory is the caller's again; keep: exchanges go on with its last values.
- * The caller holds the lock, and no exchange is at work. False: no memory, and nothing
- * has changed. */
-bool replica_detach(struct replica *r, struct segment *s, bool keep);
+/* Gives the segment's memory back to the caller; keep: exchanges go on with its last
+ * values. The caller holds the lock, and no exchange is at work. False: no memory, and
+ * nothing has changed. */
+bool replica_detach(struct replica *r, struct replica_segment *s, bool keep);
 
 /* The manifest: the plan's line, then a line "name count" for each segment. memory_give
  * it. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The round machine.
  *
- *   snapshot    copy the replica into the contribution, a piece at a time, testing for NaN; left
- *               out where the fabric reads the replica itself, or nobody reads it but we
- *   exchanging  the fabric's poll, until a part of the result is here
- *   merging     the part, a piece at a time, into the live replica, as an increment:
+ *   snapshot    copy the replica into the contribution, a piece at a time, testing for
+ *               NaN; left out where the fabric reads the replica itself, or only this
+ *               trainer reads it
+ *   exchanging  polls the fabric until a part of the result is here
+ *   merging     adds the part, a piece at a time, to the live replica, as an increment:
  *                 pull    w += alpha (g - w)          delta   w += alpha (g - snap)
  *               block first steps the outer state, piece by piece: b = c - G; s = mu s +
  *               b; G += eta (nesterov ? b + mu s : s), and merges g = G; eta and mu are
@@ -20,7 +21,7 @@
  * delayed.
  * 4 Nothing is allocated after init.
  *
- * Runs on whoever holds the machine (drive.c, simulation.c). */
+ * All of this runs in the thread that holds the machine (drive.c, simulation.c). */
 #include "sync/round.h"
 
 #include <math.h>
@@ -28,7 +29,7 @@
 
 enum {
     PIECE = 1 << 15,            /* floats: 128 KiB, some 20 to 50 us of work */
-    PAST_CACHES = 1 << 20,      /* floats: a replica of 4 MiB or more is gone from them
+    PAST_CACHES = 1 << 20,      /* floats: a replica of 4 MiB or more has left the caches
                                    anyway */
     LEAST_ROOM = 1 << 16,       /* floats of a gradient plan's rounds, whose replica is
                                    small, */
@@ -41,13 +42,14 @@ static bool uses_outer(const struct plan *plan)
 }
 
 /* Encoded means of this plan are differences from the last result, which outer[0] then
- * holds; of a block from G, which it holds anyway. */
+ * holds; a block's are differences from G, which is outer[0] anyway. */
 static bool keeps_result(const struct plan *plan, const struct fabric *fabric)
 {
     return plan->what == PLAN_MEAN && fabric->wire != WIRE_F32;
 }
 
-/* descant_mean takes any buffer, in pieces of that; most are gradients of the replica. */
+/* descant_mean takes any buffer, in pieces of this room; most are gradients of the
+ * replica. */
 size_t round_room(const struct plan *plan, const struct replica *replica)
 {
     size_t least = plan->what != PLAN_GRADIENT ? 0
@@ -105,7 +107,7 @@ void round_fini(struct round *r)
  * mean or a state where the fabric does not give them what they need. An elastic pull
  * reads the replica itself, attached or not. A state or a last mean may follow an
  * exchange that was given up and whose contribution peers still read: the fabric fills it
- * itself, when they are through. */
+ * itself, when they have read it. */
 static bool copies(const struct round *r)
 {
     if (r->fabric->contribution == NULL)
@@ -115,7 +117,7 @@ static bool copies(const struct round *r)
            (r->exchange.kind != EXCHANGE_ELASTIC && !r->fabric->any_memory);
 }
 
-/* A state that begins the outer state anew: G = w, s = 0, and the last result is w. */
+/* Begins the outer state anew: G = w, s = 0, and the last result is w. */
 static bool renews_outer(const struct round *r)
 {
     bool renews =
@@ -176,7 +178,7 @@ void round_abandon(struct round *r)
     r->state = ROUND_IDLE;
 }
 
-void round_keep(struct round *r, const struct segment *segment)
+void round_keep(struct round *r, const struct replica_segment *segment)
 {
     float *copy = r->fabric->contribution;
     if (segment->memory != NULL && copy != NULL &&
@@ -232,7 +234,7 @@ static enum round_progress take_snapshot(struct round *r)
     return ROUND_WORKED;
 }
 
-/* A plan's mean of a final round is merged as it is: w becomes it. */
+/* The mean of a final round replaces w. */
 static void merge_piece(void *context, float *memory, size_t at, size_t n)
 {
     struct round *r = context;
@@ -256,7 +258,7 @@ static void merge_piece(void *context, float *memory, size_t at, size_t n)
 }
 
 /* The outer state beside a piece: stepped by a mean, taken or begun anew by a state. The
- * source of a state gives the centre that was loaded before anybody else goes on. */
+ * source of a state gives the centre that was loaded before any other trainer goes on. */
 static void outer_piece(struct round *r, size_t from, size_t n)
 {
     float *G = r->fabric->outer[0], *s = r->fabric->outer[1];
@@ -353,7 +355,7 @@ static enum round_progress take_part(struct round *r, const struct fabric_part *
     return ROUND_WORKED;
 }
 
-/* A contribution that was bad ended its elastic exchange early: what came of it is not
+/* A bad contribution ended its elastic exchange early: the parts that came are not
  * merged, and a replica that is to be healed takes the centre. */
 static enum round_progress exchange_done(struct round *r)
 {
@@ -390,7 +392,7 @@ static enum round_progress exchange(struct round *r)
     case FABRIC_PART:
         r->bad |= r->fabric->own_bad;
         if (delayed(r) && r->held == NULL && part.kind != EXCHANGE_STATE) {
-            r->part = part;         /* a mean stays in place until our next begin */
+            r->part = part;         /* a mean stays in place until the next begin */
             return ROUND_WORKED;
         }
         return take_part(r, &part);

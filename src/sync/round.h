@@ -13,12 +13,12 @@
 enum round_state { ROUND_IDLE, ROUND_SNAPSHOT, ROUND_EXCHANGING, ROUND_MERGING };
 
 enum round_progress {
-    ROUND_RESTING,      /* idle; nobody calls */
-    ROUND_CALLED,       /* idle, and others wait for us to begin */
+    ROUND_RESTING,      /* idle, and not called */
+    ROUND_CALLED,       /* idle, and others wait for this trainer to begin */
     ROUND_WORKED,       /* a piece done: advance again */
     ROUND_WAITING,      /* for others: fabric wait, then advance again */
     ROUND_HELD,         /* the result is here and its merge is not yet released */
-    ROUND_DONE,         /* merged; idle again. Said once a round */
+    ROUND_DONE,         /* merged; idle again. Returned once a round */
     ROUND_FAILED        /* fabric->status says why */
 };
 
@@ -35,26 +35,26 @@ struct round {
     struct fabric_part part;        /* being merged */
     bool released;                  /* the merge may happen when the result is here */
     bool arrived;                   /* the result is here */
-    bool bad;                       /* our contribution held NaN or Inf */
+    bool bad;                       /* the contribution held NaN or Inf */
     float *held;                    /* delayed elastic: the result, kept until its step */
-    bool call;                      /* a state that is only a call: nothing is taken */
-    bool outer_loaded;              /* our next state keeps the outer state that was
+    bool call;                      /* a state that is only a call, of which nothing is
+                                       taken */
+    bool outer_loaded;              /* the next state keeps the outer state that was
                                        loaded: */
-    float *loaded;                  /* elastic: this centre; else what is in G and s
-                                       already */
-    uint64_t outer_rounds;          /* block: that made G and s what they are, since they
-                                       began */
+    float *loaded;                  /* elastic: this centre; else G and s as they are */
+    uint64_t outer_rounds;          /* block: rounds that have made G and s */
     struct outer_step step;         /* block: of the part that is being merged, or of the
-                                       last, */
-    struct turn turn;               /* and how it lay to the momentum before it */
+                                       last */
+    struct turn turn;               /* that part's angle to the momentum before it */
     struct outer_watch watch;
     struct distance sum;
     double distance;                /* of the last merge */
     bool reloaded;                  /* the last round was a state */
-    uint64_t states;                /* such rounds: the first, and each reload since */
+    uint64_t states;                /* rounds that were a state: the first, and each
+                                       reload since */
 };
 
-/* After fabric start; makes what the plan needs. */
+/* After fabric start; makes the buffers that the plan needs. */
 descant_status round_init(struct round *r, const struct plan *plan, struct fabric *fabric,
                           struct replica *replica);
 void round_fini(struct round *r);
@@ -69,17 +69,16 @@ void round_begin_final_mean(struct round *r);
 
 enum round_progress round_advance(struct round *r);
 
-/* The merge of the result may happen now. */
+/* Lets the merge of the result happen. */
 void round_release(struct round *r);
 
-/* G and s are what so many rounds have made of them. */
+/* Tells that so many rounds have made G and s. */
 void round_set_outer(struct round *r, uint64_t rounds);
 
-/* Before a segment is detached: where others read copies, theirs are to have its last
- * values. */
-void round_keep(struct round *r, const struct segment *segment);
+/* Before a segment is detached: puts its last values into the copies that others read. */
+void round_keep(struct round *r, const struct replica_segment *segment);
 
-/* Drops the round; the others finish it without us. */
+/* Drops the round; the others finish it without this trainer. */
 void round_abandon(struct round *r);
 
 /* The arguments of fabric start for this plan, fabric and replica. */

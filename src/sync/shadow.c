@@ -3,20 +3,20 @@
  *
  * It works in bursts and pays for them: after a burst that took c seconds of CPU it rests
  * until c / budget have passed, so that over any long time it has no more than its share
- * of a core. Of the default budget it pays 1.5 c, since what it costs the workers beside
- * that is to be paid for, too; and where nothing wakes it, for each look, so that it
- * looks less often and finds more. While rows of tables wait, that budget is twice as
- * large, under any plan. One that was given is what it may use itself. Bursts are about a
+ * of a core. Under the default budget it pays 1.5 c, to cover its cost to the workers,
+ * too; and where nothing wakes it, it pays for each look, so that it looks less often and
+ * finds more. While rows of tables wait, the default budget is twice as large, under any
+ * plan. A budget that was given is for the shadow's own CPU. Bursts are about a
  * millisecond, long enough that refilling the caches they emptied is small beside them.
  * Delayed plans have a deadline, and there the budget yields: the exchange runs as soon
  * as it can, in short slices where a worker has the core, and the merge is the worker's.
- * Rounds of rows have no deadline in any plan, and wait until what was done before is
- * paid for. With nothing to do it sleeps on the fabric, longer each time, up to a bound
+ * Rounds of rows have no deadline in any plan, and wait until earlier work is paid for.
+ * With nothing to do the shadow sleeps on the fabric, longer each time, up to a bound
  * that costs a thousandth of a core.
  *
- * It holds the machine for a piece at a time (tens of microseconds), so that a worker of
- * a delayed plan that wants the machine never waits for more. It touches no stall and no
- * copy counter. */
+ * The shadow holds the machine for a piece at a time (tens of microseconds), so that a
+ * worker of a delayed plan never waits longer for the machine. The shadow touches no
+ * stall and no copy counter. */
 #include "sync/job.h"
 
 #include "base/budget.h"
@@ -32,11 +32,12 @@ enum {
     SLICE_NS = 100000
 };
 
-/* Rounds of the replica while rows wait: one part in so many of the shadow's time, of one
- * that is late, and how many steps of all workers after the last it is. */
+/* Rounds of the replica while rows wait: they get one part in so many of the shadow's
+ * time; a late round gets more, and a round is late so many steps of all workers after
+ * the last. */
 enum { ROUND_SHARE = 4, LATE_SHARE = 2, LATE_STEPS = 250 };
 
-/* Of a core, where none is to spare. */
+/* The share of a core where no core is to spare. */
 static const double BUDGET = 0.02, ROWS_BUDGET = 0.04;
 
 static bool rows_wait(const struct descant *job)
@@ -44,7 +45,8 @@ static bool rows_wait(const struct descant *job)
     return atomic_load_explicit(&job->tables.stats.waiting, memory_order_relaxed) > 0;
 }
 
-/* A whole core only where every worker and every shadow of this machine has one. */
+/* The budget is a whole core only where every worker and every shadow of this machine has
+ * one. */
 static double budget_of(const struct descant *job)
 {
     if (job->sync_cpu > 0)
@@ -55,8 +57,8 @@ static double budget_of(const struct descant *job)
     return rows_wait(job) ? ROWS_BUDGET : BUDGET;
 }
 
-/* Merges a hundred steps apart do no harm, and rows that are behind do; many hundreds do,
- * too, unless the plan asks for them. */
+/* Merges a hundred steps apart do no harm, but late rows do; merges many hundreds of
+ * steps apart do, too, unless the plan asks for them. */
 static bool rows_first(const struct descant *job, uint64_t new_steps, uint64_t gap)
 {
     uint64_t late = gap < LATE_STEPS / 2 ? LATE_STEPS : 2 * gap;
@@ -65,7 +67,7 @@ static bool rows_first(const struct descant *job, uint64_t new_steps, uint64_t g
            clock_thread_cpu_ns() - job->round_began_cpu_ns < parts * job->round_cpu_ns;
 }
 
-/* Shadow plans: the next round may begin. */
+/* Shadow plans: whether the next round may begin. */
 static bool due(struct descant *job, enum round_progress progress)
 {
     if (job->plan.when != PLAN_SHADOW)
@@ -89,7 +91,7 @@ static enum round_progress advance_round(struct descant *job)
     bool ours = job->plan.when == PLAN_SHADOW || (job->round.state == ROUND_EXCHANGING &&
                                                   !job->round.released);
     if (!ours)
-        /* a merge, if any is due, is a worker's */
+        /* a worker does any merge that is due */
         return ROUND_HELD;
     enum round_progress progress = job_advance(job);
     if (progress == ROUND_DONE)
@@ -143,8 +145,8 @@ static bool has_rows(const struct descant *job)
     return tables_part_bytes(&job->tables) > 0;
 }
 
-/* Sleeps until the peers have moved, or the bell has rung since it was read: as progress
- * needs. */
+/* Sleeps as progress needs: until the peers have moved, or the bell has rung since it was
+ * read. */
 static void await(struct descant *job, enum round_progress progress, uint32_t bell,
                   uint64_t until_ns)
 {

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* The driver of simulated jobs. The clock is the simulated link's, and jumps from event
  * to event: a trainer's step ends, or its link has news. At each moment first all steps
- * that end then are made, in the order of ranks; then each of those ranks, and whoever
- * has news, does all that it can, and sleeps. A trainer that a plan makes wait is
+ * that end then are made, in the order of ranks; then each of those ranks, and each rank
+ * with news, does all that it can, and sleeps. A trainer that a plan makes wait is
  * blocked: its next step begins when its round is done.
  *
- * The gradient plan is the exception that it is everywhere: its exchange carries
- * gradients, so the driver talks to the fabric itself, as descant_mean does. A merge
- * takes no virtual time.
+ * The gradient plan is an exception here, too: its exchange carries gradients, so the
+ * driver talks to the fabric itself, as descant_mean does. A merge takes no virtual time.
  *
  * Rounds of rows go on beside, one after the other while there are steps. A trainer that
  * has made its steps stays until all rows are everywhere; in plans that count steps it
  * meanwhile waits in a final exchange, as descant_finish does. Then it serves the others,
- * and where trainers come and go it leaves, for rounds of latecomers would wait for it.
- */
+ * and where trainers come and go it leaves, for rounds of latecomers would wait for
+ * it. */
 #include "sync/simulation.h"
 
 #include "sync/round.h"
 
 #include <string.h>
 
-struct trainer {
+struct simulated_trainer {
     struct fabric *fabric;
     struct replica replica;
     struct round round;
@@ -41,17 +40,17 @@ struct simulation {
     struct plan plan;
     const struct fabric_type *type;
     struct simulated *world;
-    struct trainer *trainers;
-    bool fixed;                 /* nobody comes late or dies */
+    struct simulated_trainer *trainers;
+    bool fixed;                 /* no trainer comes late or dies */
     uint64_t began_ns;
-    uint64_t next_ns;           /* no step ends, and nobody comes, before */
+    uint64_t next_ns;           /* no step ends, and no trainer comes, before */
     uint64_t moved_ns;          /* a step, or a round, ended last */
     int left;                   /* trainers that have not finished, */
-    int to_start;               /* and that have no state yet, of those that do not come
-                                   late */
+    int to_start;               /* of the trainers that do not come late, those without a
+                                   state */
 };
 
-/* So long all may wait for each other, with no step to be made. */
+/* The time for which all may wait for each other with no step to be made. */
 #define FOREVER_NS UINT64_C(10000000000000)
 
 static double of(const double *values, int i, double otherwise)
@@ -61,7 +60,7 @@ static double of(const double *values, int i, double otherwise)
 
 static void plan_step(struct simulation *s, int i, uint64_t now)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     double chance = 1 + s->o.spread * (2 * rng_uniform(&x->rng) - 1);
     double seconds = s->o.step_s * of(s->o.slow, i, 1) * chance;
     x->step_ends_ns = now + (uint64_t)(seconds * 1e9);
@@ -74,7 +73,7 @@ static void plan_step(struct simulation *s, int i, uint64_t now)
 
 static descant_status enter_tables(struct simulation *s, int i)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     descant_status status = DESCANT_OK;
     char name[32];
     float *w;
@@ -95,7 +94,7 @@ static descant_status enter_tables(struct simulation *s, int i)
 
 static descant_status enter(struct simulation *s, int i)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     int late = 0;
     for (int k = 0; k < s->o.trainers; k++)
         late += of(s->o.join_s, k, 0) > 0;
@@ -150,7 +149,7 @@ static descant_status enter(struct simulation *s, int i)
     return status;
 }
 
-static void begin(struct trainer *x, bool released)
+static void begin(struct simulated_trainer *x, bool released)
 {
     round_begin(&x->round, (double)(x->t - x->begun_steps), released);
     x->begun_steps = x->t;
@@ -162,7 +161,7 @@ static void begin(struct trainer *x, bool released)
  * it; for a joiner where the others are. */
 static void started(struct simulation *s, int i, uint64_t now)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     x->started = true;
     x->step_ends_ns = UINT64_MAX;
     bool joins = of(s->o.join_s, i, 0) > 0;
@@ -182,7 +181,7 @@ static void started(struct simulation *s, int i, uint64_t now)
 
 /* ------------------------------------------------------------------ steps */
 
-static void apply(struct simulation *s, struct trainer *x)
+static void apply(struct simulation *s, struct simulated_trainer *x)
 {
     float rate = (float)s->o.rate;
     for (size_t k = 0; k < s->o.n; k++)
@@ -191,7 +190,7 @@ static void apply(struct simulation *s, struct trainer *x)
 
 static void make_step(struct simulation *s, int i)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     x->t++;
     if (s->o.rows != NULL)
         s->o.rows(s->o.context, i, x->t, &x->tables);
@@ -232,7 +231,7 @@ static void make_step(struct simulation *s, int i)
 
 static void round_done(struct simulation *s, int i, uint64_t now)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     if (!x->started) {
         started(s, i, now);
         return;
@@ -256,7 +255,7 @@ static void round_done(struct simulation *s, int i, uint64_t now)
 
 static bool advance_mean(struct simulation *s, int i, uint64_t now)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     struct fabric_part part;
     switch (s->type->poll(x->fabric, &part)) {
     case FABRIC_PART:
@@ -277,7 +276,7 @@ static bool advance_mean(struct simulation *s, int i, uint64_t now)
 /* One piece of trainer i; false when nothing of it moves. */
 static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     uint64_t least = s->plan.gap > 1 ? (uint64_t)s->plan.gap : 1;
     bool shadow = s->plan.when == PLAN_SHADOW;
     if (x->started && s->plan.what == PLAN_GRADIENT && !x->final_open)
@@ -297,7 +296,7 @@ static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
             return false;
         begin(x, true);
         return true;
-    case ROUND_HELD:                /* it serves the others meanwhile */
+    case ROUND_HELD:                /* the trainer serves the others meanwhile */
         return s->type->poll(x->fabric, &(struct fabric_part){.n = 0}) == FABRIC_WORKED;
     case ROUND_FAILED:
         *failed = true;
@@ -307,8 +306,8 @@ static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
     }
 }
 
-/* One piece of its tables. */
-static bool advance_rows(struct trainer *x, uint64_t now, bool *failed)
+/* Does one piece of a trainer's tables. */
+static bool advance_rows(struct simulated_trainer *x, uint64_t now, bool *failed)
 {
     enum round_progress progress =
         x->started ? tables_advance(&x->tables) : ROUND_RESTING;
@@ -324,19 +323,19 @@ static bool advance_rows(struct trainer *x, uint64_t now, bool *failed)
     return true;
 }
 
-static bool trained(const struct simulation *s, const struct trainer *x)
+static bool trained(const struct simulation *s, const struct simulated_trainer *x)
 {
     return x->dead || (x->started && !x->blocked && x->t >= s->o.steps);
 }
 
-static bool finished(const struct simulation *s, const struct trainer *x)
+static bool finished(const struct simulation *s, const struct simulated_trainer *x)
 {
     return x->dead || (trained(s, x) && tables_ended(&x->tables));
 }
 
-/* In plans that count steps, one that has made its steps waits for the others' rows; a
- * shadow serves to the end. True: it has begun something. */
-static bool end_training(struct simulation *s, struct trainer *x)
+/* In plans that count steps a trainer that has made its steps waits for the others' rows;
+ * a shadow serves to the end. True: the trainer has begun something. */
+static bool end_training(struct simulation *s, struct simulated_trainer *x)
 {
     if (s->plan.when != PLAN_EVERY || x->final_open || x->gone || !trained(s, x))
         return false;
@@ -352,10 +351,10 @@ static bool end_training(struct simulation *s, struct trainer *x)
     return false;
 }
 
-/* Until it can do no more, and sleeps. */
+/* Drives a trainer until it can do no more, and sleeps. */
 static descant_status go_on(struct simulation *s, int i)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     bool failed = false;
 
     x->stepped = false;
@@ -378,19 +377,19 @@ static descant_status go_on(struct simulation *s, int i)
     return failed ? x->fabric->status : DESCANT_OK;
 }
 
-static bool steps(const struct simulation *s, const struct trainer *x)
+static bool steps(const struct simulation *s, const struct simulated_trainer *x)
 {
     return x->started && !x->blocked && !trained(s, x);
 }
 
-/* Those who come, and the steps that end now. */
+/* Lets trainers come, and ends the steps that end now. */
 static descant_status at_moment(struct simulation *s, uint64_t now)
 {
     descant_status status = DESCANT_OK;
 
     s->next_ns = UINT64_MAX;
     for (int i = 0; i < s->o.trainers && status == DESCANT_OK; i++) {
-        struct trainer *x = &s->trainers[i];
+        struct simulated_trainer *x = &s->trainers[i];
         uint64_t joins = s->began_ns + (uint64_t)(of(s->o.join_s, i, 0) * 1e9);
         uint64_t due = x->fabric == NULL ? joins
                        : steps(s, x)     ? x->step_ends_ns
@@ -478,7 +477,7 @@ descant_status simulation_run(struct simulation **out, const struct simulation_o
 
 struct simulation_trainer simulation_look(const struct simulation *s, int trainer)
 {
-    const struct trainer *x = &s->trainers[trainer];
+    const struct simulated_trainer *x = &s->trainers[trainer];
     return (struct simulation_trainer){
         .w = x->w,
         .steps = x->t,
@@ -495,7 +494,7 @@ void simulation_destroy(struct simulation *s)
     if (s == NULL)
         return;
     for (int i = 0; s->trainers != NULL && i < s->o.trainers; i++) {
-        struct trainer *x = &s->trainers[i];
+        struct simulated_trainer *x = &s->trainers[i];
         if (x->round_made)
             round_fini(&x->round);
         tables_stop(&x->tables);

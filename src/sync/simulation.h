@@ -4,31 +4,32 @@
  * the same options give the same bits. For tests, and for planning a run before it is
  * paid for.
  *
- * A job on one machine is a cost model of shared memory: the ranks of one host exchange
- * the same means by messages that take the near latency alone. Its words, its order of
- * elastic exchanges and what its copies cost are not simulated; tests/models and the
- * process tests have those. */
+ * A simulated job on one machine is a cost model of shared memory: the ranks of one host
+ * exchange the same means by messages that take the near latency alone. The words in
+ * shared memory, the order of elastic exchanges and the cost of copies are not simulated;
+ * tests/models and the process tests have those. */
 #ifndef SIMULATION_H
 #define SIMULATION_H
 
 #include "link/simulated.h"
 #include "sync/tables.h"
 
-/* What the trainers exchange by. */
+/* The functions by which trainers exchange. */
 struct simulation_fabric {
     const struct fabric_type *type;
     const struct link_type *link;   /* fabric_options.link; its world is a struct
                                        simulated */
-    /* Closing in parts, since all trainers live in one thread: one says that it leaves;
-     * then, in its turns, true: the others still need it; and gives back what it has, at
-     * any time. */
+    /* Closing in parts, since all trainers live in one thread: leave tells the others;
+     * stay, called in the trainer's turns, is true while the others still need it; free
+     * gives everything back, at any time. */
     void (*leave)(struct fabric *f);
     bool (*stay)(struct fabric *f);
     void (*free)(struct fabric *f);
-    void (*free_kept)(void);        /* after all: what had messages under way */
+    void (*free_kept)(void);        /* at the very end: frees jobs that had messages under
+                                       way */
 };
 
-/* Of each trainer, or of each per_host of them, a host (link/simulated.h). */
+/* The simulated hosts and their links (link/simulated.h). */
 struct simulation_world {
     double latency_s, jitter_s;
     double bytes_per_s;             /* 0: messages take latency alone */
@@ -36,7 +37,7 @@ struct simulation_world {
     uint64_t seed;
 };
 
-/* g becomes the gradient at w, for step t (from 1) of a trainer. */
+/* Writes to g the gradient at w, for step t (from 1) of a trainer. */
 typedef void simulation_gradient(void *context, int trainer, uint64_t t, const float *w,
                                  float *g, size_t n);
 
@@ -47,7 +48,7 @@ typedef void simulation_rows(void *context, int trainer, uint64_t t,
 
 struct simulation_table {
     size_t rows, width;
-    size_t state;                   /* width of its optimizer's; 0: none */
+    size_t state;                   /* width of the optimizer's state; 0: none */
 };
 
 struct simulation_options {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* The calls of workers: descant_step, descant_worker_done, descant_mean, descant_touch.
  *
- *   shadow, none   count in a slot of one's own, and return
- *   delayed        t is counted exactly. The worker whose step makes the count holds the machine,
- *                  merges first (waiting if the exchange has not arrived), then
+ *   shadow, none   the worker counts in a slot of its own, and returns
+ *   delayed        t is counted exactly. The worker whose step makes the count holds the
+ *                  machine, merges first (waiting if the exchange has not arrived), then
  *                  snapshots; events are numbered, so that two workers serve them in
  *                  order
  *   foreground     all registered workers park; the last to come runs the round
  *   allreduce      descant_mean runs a round over the caller's buffer
  *
- * Waiting is stall_ns, the rest of the time inside is copy_ns: they are never mixed up.
- * In shadow plans neither is ever touched. */
+ * Time spent waiting goes to stall_ns, the rest of the time in a call to copy_ns. Shadow
+ * plans touch neither. */
 #include "sync/job.h"
 
 #include <string.h>
@@ -55,7 +55,7 @@ static descant_status delayed_step(struct descant *job, uint64_t t)
     if (status == DESCANT_OK && (due & PLAN_DUE_MERGE))
         status = merge_now(job, t, &waited);
     if (status == DESCANT_OK && (due & PLAN_DUE_SNAPSHOT)) {
-        if (job->round.state != ROUND_IDLE)     /* a joiner's round that never was due */
+        if (job->round.state != ROUND_IDLE)     /* a joiner's round that was never due */
             status = merge_now(job, t, &waited);
         if (status == DESCANT_OK)
             job_round_begins(job, t, false);
@@ -139,9 +139,9 @@ struct mean_piece {
     size_t n, left;         /* left: floats of the caller's mean from here on */
 };
 
-/* A round over a piece of the caller's buffer; *state is set if it became a state
- * instead, which in this plan is a call: somebody new, or who has reloaded, wants
- * everyone to give states. */
+/* A round over a piece of the caller's buffer. *state is set if the round became a state,
+ * which in this plan is a call: a trainer that is new, or has reloaded, wants all to give
+ * states. */
 static descant_status mean_piece(struct descant *job, const struct mean_piece *piece,
                                  bool *state, uint64_t *waited)
 {
@@ -184,8 +184,8 @@ static descant_status mean_piece(struct descant *job, const struct mean_piece *p
     }
 }
 
-/* Two rounds: one that turns everybody's mean into a call, one in which states are given.
- */
+/* Two rounds: one that turns the mean of all into a call, one in which states are
+ * given. */
 descant_status job_introduce(struct descant *job, bool called, uint64_t *waited)
 {
     descant_status status = DESCANT_OK;
@@ -236,7 +236,7 @@ descant_status descant_mean(struct descant *job, float *buffer, size_t n)
     uint64_t came = clock_now_ns(), waited = 0;
     pthread_mutex_lock(&job->machine);
     waited += clock_now_ns() - came;
-    /* + 1: the step that it is made in is counted after it */
+    /* + 1: the step that the mean is made in is counted after it */
     uint64_t began = clock_now_ns(), steps = workers_steps(&job->workers) + 1;
     status = mean_all(job, buffer, n, &waited);
     if (status == DESCANT_OK) {

@@ -1,33 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/* Tables: their memory, the line of each in the manifest, and what a worker does, which
- * is to count the rows it has changed.
+/* Tables: their memory, the line of each in the manifest, and a worker's part, which is
+ * to count the rows that it has changed.
  *
- * Where all trainers are on one machine a table is a shared block and nothing else: no
- * base, no map, and touch returns at once. So it is under the plan none, which exchanges
- * nothing. Else the machines' first rows are to be the same bits: a sum of them is part
- * of the manifest, so that a machine with another seed or checkpoint is refused by name,
- * before anybody trains.
+ * Where all trainers are on one machine a table is only a shared block: it has no base
+ * and no map, and touch returns at once. The same holds under the plan none, which
+ * exchanges nothing. Else the machines' first rows are to be the same bits: a sum of them
+ * is part of the manifest, so that a machine with another seed or checkpoint is refused
+ * by name, before any training.
  *
  * A touch is a count of one byte, without a locked instruction: two workers that count
  * the same row at once may count one, which does not harm heat. But each change must be
  * in the part that the leader fills, or be marked for the next one. The leader takes the
- * count by an exchange, then reads the row; a worker changes the row, then stores the
- * count, release, always, also where it is at its most. So its store is either before the
- * exchange, which then sees the change, or after it, and stays. A worker that overwrites
- * another's count has acquired it: the leader that sees the one sees the other's change,
- * too. */
+ * count by an exchange, then reads the row; a worker changes the row, then always stores
+ * the count (release), also a count that is at its most. So the worker's store is either
+ * before the exchange, which then sees the change, or after it, and stays. A worker that
+ * overwrites another's count has acquired it: the leader that sees the one sees the
+ * other's change, too. */
 #include "sync/tables.h"
 
 #include <string.h>
 
 enum {
-    PART_BYTES = 1 << 17,       /* of a round, unless a row is longer: some thousand
-                                   rows */
-    PART_LEAST = 1 << 15,       /* of a machine among many, from 1,024 on; and of all
-                                   parts of a */
-    PARTS_BYTES = 1 << 25,      /* round up to there, for which each machine has room */
+    PART_BYTES = 1 << 17,       /* a part, unless a row is longer: some thousand rows */
+    PARTS_BYTES = 1 << 25,      /* all parts of a round: each machine has room for them */
+    PART_LEAST = 1 << 15,       /* a part among 1,024 machines or more */
     TOUCH_AHEAD = 16,           /* rows whose heat is fetched before it is counted */
-    SWEEP_SHARE = 4,            /* one of so many is the sweep's */
+    SWEEP_SHARE = 4,            /* the sweep's share of a part, one in so many */
     WINDOW_LEAST = 1 << 16      /* rows */
 };
 

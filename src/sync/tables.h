@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Embedding tables: one copy for all trainers of a machine, and between machines the rows
- * that changed, exchanged in rounds beside training. tables.c has what tables are and
- * what a worker does, tables_round.c the rounds: a machine like the one of round.h, and
- * as it without clock, chance or sleep. */
+ * that changed, exchanged in rounds beside training. tables.c has the tables and the
+ * workers' part, tables_round.c the rounds: a state machine like the one of round.h,
+ * without clock, chance or sleep. */
 #ifndef TABLES_H
 #define TABLES_H
 
@@ -15,16 +15,16 @@ struct table {
     float *w;                   /* (rows, width) the workers', Hogwild; rounds add to
                                    it */
     /* NULL unless rows are exchanged */
-    float *base;                /* (rows, width) what all machines have agreed on; the
+    float *base;                /* (rows, width) on which all machines agree; the
                                    leader's */
     size_t state_width;         /* 0: none */
-    float *state;               /* (rows, state_width) goes with the rows, and is as w */
+    float *state;               /* (rows, state_width) the optimizer's, handled as w */
     float *state_base;
     _Atomic uint8_t *heat;      /* (rows) touches since the row was last given, 255 for
                                    more; 0: none. Workers count up, the leader takes */
 };
 
-/* In memory that the trainers of a machine share. */
+/* Lies in memory that the trainers of a machine share. */
 struct tables_board {
     _Atomic int32_t at_work;    /* trainers that may still touch: each adds itself in
                                    start, and leaves, release; the leader acquires, before
@@ -33,34 +33,34 @@ struct tables_board {
                                    acquire */
 };
 
-/* A part of a round: a head, then row after row: a uint64_t, which is its number and in
- * the highest byte its heat; its update, which is width floats, or what wire.h makes of
- * them, to the next float's boundary, where that is shorter; and that of its state,
- * state_width floats. */
+/* A part of a round: a head, then row after row. A row is a uint64_t, which is its number
+ * and in the highest byte its heat; its update, which is width floats or, where that is
+ * shorter, their encoding (wire.h) up to the next float's boundary; and its state's
+ * update, state_width floats. */
 struct rows_head {
     uint32_t n_rows;
-    uint16_t last;              /* this machine has nothing more, and will not have */
+    uint16_t last;              /* this machine has no more rows, now or later */
     uint16_t wire;              /* enum wire */
 };
 
 enum tables_state {
     TABLES_IDLE,
-    TABLES_INHERITING,          /* the leader before has gone: rows it had taken are found
-                                   again */
-    TABLES_SETTLING,            /* the end is near: rows of which encoding has left
-                                   something out */
+    TABLES_INHERITING,          /* the old leader has gone: rows that it had taken are
+                                   found again */
+    TABLES_SETTLING,            /* the end is near: rows with errors of encoding are
+                                   found */
     TABLES_SWEEPING, TABLES_COUNTING, TABLES_PICKING,       /* the part is filled */
     TABLES_EXCHANGING, TABLES_TAKING,
-    TABLES_REPLACING,           /* base is another one: w becomes it */
+    TABLES_REPLACING,           /* base was replaced: w becomes base */
     TABLES_ENDING,              /* w becomes base */
     TABLES_ENDED
 };
 
-/* A walk over the rows of all tables, once round, from anywhere. */
+/* A walk over the rows of all tables, once round, from any row. */
 struct walk {
-    size_t table, row;          /* where it is */
+    size_t table, row;          /* the present place */
     size_t left;                /* rows to come */
-    size_t turns;               /* how often it came to the first row */
+    size_t turns;               /* times that it came to the first row */
 };
 
 /* Figures: written by the leader's holder of the machine, read by descant_stats; relaxed.
@@ -69,14 +69,14 @@ struct tables_stats {
     _Atomic uint64_t rounds, sent, bad;
     _Atomic uint64_t lost;              /* parts that are in no machine's rows but this
                                            one's */
-    _Atomic uint64_t waiting;           /* touched rows that the last part had no room
-                                           for */
-    _Atomic uint64_t since_ns;          /* none of them waits from before; 0: none
+    _Atomic uint64_t waiting;           /* touched rows that had no room in the last
+                                           part */
+    _Atomic uint64_t since_ns;          /* no waiting row waits since before; 0: none
                                            waits */
 };
 
-/* How many rows wait, and how much they take by their heat: counted in turns, a window of
- * all rows in each round. */
+/* A count of waiting rows, and of their bytes by heat: each round counts one window of
+ * all rows anew. */
 enum { TABLES_WINDOWS = 16 };
 struct census {
     struct walk walk;
@@ -103,19 +103,18 @@ struct tables {
     enum tables_state state;
     bool leads;
     unsigned char *part;
-    unsigned char *given;               /* a bit for each row: it is in the part */
-    float *row;                         /* (widest) of one that is encoded or decoded; or
+    unsigned char *given;               /* a bit for each row that is in the part */
+    float *row;                         /* (widest) a row that is encoded or decoded; or
                                            NULL */
     enum wire wire;                     /* of the part that is filled */
     bool settled;                       /* the errors of encoding are on the map */
     size_t part_room, part_n, sweep_room;
-    bool called;                        /* others have begun: an empty part is given,
-                                           too */
-    bool last;                          /* nobody here touches, and nothing waits after
-                                           this part */
+    bool called;                        /* others have begun: give also an empty part */
+    bool last;                          /* no trainer here touches any more, and no row
+                                           waits after this part */
     bool full, filled;                  /* no row fits any more; the rest is being
                                            filled */
-    bool empty;                         /* the last round was not begun: nothing was
+    bool empty;                         /* the last round was not begun, as no row was
                                            touched */
     bool all_last;                      /* so far in this round */
     int n_named;                        /* bad rows that were named */
@@ -125,7 +124,7 @@ struct tables {
     uint64_t swept_ns, before_ns, now_ns;
     size_t n_waiting;                   /* touched rows that are in no part */
     uint32_t n_given;                   /* rows of the part */
-    unsigned char least;                /* heat of what is picked */
+    unsigned char least;                /* least heat of the rows that are picked */
     struct rows_part from;              /* being taken */
     enum wire from_wire;
     size_t at;
@@ -136,7 +135,7 @@ void tables_init(struct tables *t, struct fabric *fabric, const struct plan *pla
 /* after the fabric's close, which may read a part */
 void tables_fini(struct tables *t);
 
-/* Before start. The fabric's status if it has no memory, and logged. */
+/* Before start. Fails, after logging why, where the fabric has no memory. */
 descant_status tables_add(struct tables *t, const char *name, size_t rows, size_t width,
                           float **w);
 
@@ -144,41 +143,42 @@ descant_status tables_add(struct tables *t, const char *name, size_t rows, size_
 descant_status tables_add_state(struct tables *t, const float *w, size_t width,
                                 float **state);
 
-/* Appends a line for each table to a manifest, which it gives back; NULL: no memory. The
- * machines' first rows are compared by it. */
+/* Appends a line for each table to a manifest, which compares the machines' first rows.
+ * Gives the old manifest back; NULL: no memory. */
 char *tables_manifest(const struct tables *t, char *manifest);
 
-/* Of fabric start: most of a part. */
+/* For fabric start: the most bytes of a part. */
 size_t tables_part_bytes(const struct tables *t);
 
-/* Of fabric start, after all tables: the rows on which all machines agree, one after the
- * other. NULL: nobody comes late, or there is no memory for the list. */
+/* For fabric start, after all tables were added: the rows on which all machines agree,
+ * one after the other. NULL: no machine comes late, or there is no memory for the
+ * list. */
 const struct vector *tables_base(struct tables *t);
 
-/* After fabric start, before the first state: the rows are as they begin. */
+/* After fabric start, before the first state, while rows have their first values. */
 descant_status tables_start(struct tables *t);
 
-/* After the first state: where this machine comes when the others train already, it has
- * their rows now. UNSUPPORTED where the fabric cannot give them. */
+/* After the first state: if the others train already, this machine takes their rows.
+ * UNSUPPORTED where the fabric cannot give them. */
 descant_status tables_met(struct tables *t);
 
-/* Says that rows of a table were changed, after it. False: there is no such table or row.
- */
+/* Tells that rows of a table were changed, after the change. False: there is no such
+ * table or row. */
 bool tables_touch(struct tables *t, const float *w, const uint64_t *rows, size_t n);
 
 /* This trainer changes no rows any more; rounds go on until tables_ended. Before the
  * fabric's close, at the latest. */
 void tables_stop(struct tables *t);
 
-/* Whether there is still anything for this trainer's machine to be driven. */
+/* Whether rounds of this trainer's machine need no more driving. */
 bool tables_ended(const struct tables *t);
-/* nobody of this machine changes rows */
+/* no trainer of this machine changes rows any more */
 bool tables_stopping(const struct tables *t);
 
-/* The machine, as round.h has it: RESTING, CALLED, WORKED, WAITING, DONE, FAILED. Without
- * other machines, and elsewhere than at a leader, it rests, and cannot begin. A round
- * that turns out to have no row is DONE, and t->empty, without the others: unless they
- * had called, or it is the end. */
+/* Advances the rounds, as round_advance does: RESTING, CALLED, WORKED, WAITING, DONE,
+ * FAILED. Without other machines, and in trainers that do not lead, rounds rest and
+ * cannot begin. A round without rows is DONE, and t->empty, without the others, unless
+ * they had called, or it is the end. */
 enum round_progress tables_advance(struct tables *t);
 bool tables_can_begin(const struct tables *t);
 void tables_begin(struct tables *t, uint64_t now_ns);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* descant_waits: what this trainer's calls and rounds wait for, in words. The fabric says
- * whom its exchange waits for in relaxed figures in its head (fabric.h); they are read
- * here without a lock, so that one can ask at any time, also while a call that waits
- * holds the machine. A start that takes too long, and a round that holds up a worker, are
- * told in the same words. */
+/* descant_waits: the waits of this trainer's calls and rounds, in words. The fabric has
+ * the awaited trainers as relaxed figures in its head (fabric.h), which are read here
+ * without a lock, so that descant_waits can be called at any time, also while a call that
+ * waits holds the machine. A start that takes too long, and a round that holds up a
+ * worker, are logged in the same words. */
 #include "sync/waits.h"
 
 #include "sync/job.h"
@@ -11,7 +11,7 @@
 struct text {
     char *at;
     size_t room;
-    int n;              /* that it would have with room enough */
+    int n;              /* the length that it would have with enough room */
 };
 
 static void add(struct text *text, const char *format, ...)
@@ -104,8 +104,8 @@ void waits_tell(struct waits_told *told, const struct fabric *f, uint64_t since_
     told->said = true;
 }
 
-/* Of those who have come, the first one says it for all of them; a joiner is alone with
- * its wait. */
+/* Of the trainers that have come the first one logs it for all; a joiner logs its own
+ * wait. */
 static bool comes_first(const struct fabric *f)
 {
     struct awaited a = fabric_hear(f);
@@ -128,7 +128,8 @@ void waits_say_start(struct fabric *f, double seconds, const struct log *log)
 descant_status waits_timeout(struct fabric *f, double seconds, const struct log *log)
 {
     char who[512];
-    f->type->wait(f, 1);        /* a bound that is past: it looks again, and says */
+    f->type->wait(f, 1);        /* with a bound that is past wait looks again, and names
+                                   trainers */
     struct awaited a = fabric_hear(f);
     struct text text = {who, sizeof who, 0};
     if (a.wait == FABRIC_WAIT_START && f->size > 0 && a.n > 0) {
@@ -148,7 +149,8 @@ size_t descant_waits(struct descant *job, char *room, size_t bytes)
                                          "merging"};
     if (job == NULL || *job->parent == 0)
         return 0;
-    const char *state = "in the hands of a waiting caller"; /* who may hold it for long */
+    /* the caller may hold the machine for long */
+    const char *state = "in the hands of a waiting caller";
     bool rows = false;
     if (pthread_mutex_trylock(&job->machine) == 0) {
         state = states[job->round.state];

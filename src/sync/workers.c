@@ -17,7 +17,7 @@ struct mine {
     struct worker *slot;
 };
 
-/* the last one's, and those by serial */
+/* the last job's, and others by serial */
 static _Thread_local struct mine mine, others[MINE];
 
 static void leave(struct worker *slot)
@@ -142,7 +142,7 @@ bool workers_park(struct workers *w)
             pthread_cond_wait(&w->moved, &w->lock);
     }
     if (!chosen && w->generation == generation)
-        w->parked--;        /* the call was served before we came */
+        w->parked--;        /* the call was served before this worker came */
     pthread_mutex_unlock(&w->lock);
     return chosen;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The caller's threads, as far as Descant knows them: each has a counter on a cache line
- * of its own, so that a step costs one load and one store, whatever the others do. A
- * thread is registered by its first step and leaves by its end or descant_worker_done. */
+/* The caller's threads that step: each has a counter on a cache line of its own, so that
+ * a step costs one load and one store, whatever the others do. A thread is registered by
+ * its first step and leaves by its end or descant_worker_done. */
 #ifndef WORKERS_H
 #define WORKERS_H
 
@@ -12,7 +12,7 @@
 enum { WORKERS_MAX = 512 };
 
 struct worker {
-    /* steps: written by the worker alone, read by anyone; relaxed, it orders no other
+    /* steps: written by the worker alone, read by any thread; relaxed, it orders no other
      * memory */
     _Alignas(64) _Atomic uint64_t steps;
     struct workers *home;
@@ -41,7 +41,7 @@ void workers_fini(struct workers *w);
 
 struct worker *workers_mine(struct workers *w);     /* registers; NULL: too many */
 void workers_leave(struct workers *w);              /* the calling thread */
-/* t: of all, also of those that left */
+/* t: the steps of all workers, also of those that left */
 uint64_t workers_steps(struct workers *w);
 
 /* Foreground rounds: the caller parks until all registered workers have; then one of them

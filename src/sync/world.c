@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* An MPI job whose ranks are all on one host exchanges over that host's memory, as a job
- * over shm, several times as fast as by messages. MPI keeps what only it can do: it says
- * who takes part, compares what the ranks were told, in the same words as between hosts,
- * and holds each rank's close until all have left, since MPI_Finalize would burn a core
- * for as long.
+ * over shm, several times as fast as by messages. MPI keeps three tasks: it finds the
+ * ranks, compares their manifests with the same messages as between hosts, and holds each
+ * rank's close until all have left, since MPI_Finalize would burn a core for as long.
  *
  * 1. Ranks tell each other everything over the world until all have met over the memory.
  *    The world is polled until then, for MPI moves nothing by itself, and not again

@@ -20,7 +20,7 @@ static bool lives(const struct seat *seat)
            process_alive(atomic_load_explicit(&seat->process, RELAXED));
 }
 
-/* Where /proc cannot be read the number has to do. */
+/* Where /proc cannot be read, the process's number alone stands for it. */
 static uint64_t self(void)
 {
     uint64_t process = process_self(NULL);
@@ -89,8 +89,8 @@ static uint64_t chunk_of(const struct board *board, uint64_t row)
            atomic_load_explicit(&board->host, RELAXED);
 }
 
-/* Chunks to do first may be past the end themselves, so an end that was met is no end of
- * those. */
+/* Chunks that a resumed run does first may be past the end themselves, so they are
+ * claimed also after an end was met. */
 bool board_claim(struct board *board, struct seat *mine, int place, uint64_t *chunk)
 {
     uint32_t n = atomic_load_explicit(&board->n_todo, memory_order_acquire), next = n;
@@ -167,7 +167,7 @@ static bool is_among(const uint64_t *chunks, size_t n, uint64_t chunk)
     return false;
 }
 
-/* A chunk to do that is claimed meanwhile is held. */
+/* A chunk to do first that is claimed meanwhile counts as held. */
 size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks,
                   size_t most)
 {

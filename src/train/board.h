@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* What the trainers of one machine share beside the model: the place in the data, a seat
- * for each trainer with its figures, and the word that stops the run. It lies in memory
- * of descant_share, zero at first. Every field is atomic; figures are relaxed, since they
- * order nothing.
+/* The board is shared by the trainers of one machine, beside the model: the place in the
+ * data, a seat for each trainer with its figures, and the field that stops the run. It
+ * lies in memory of descant_share, zero at first. Every field is atomic; figures are
+ * relaxed, since they order nothing.
  *
  * Between machines the input is cut beforehand: of so many hosts in a row each takes one
  * chunk.
  *
- * A trainer that dies leaves its seat as it was: whoever still runs finds the process
- * gone, takes over the chunks it held, and, if it was the reporter, its reports. A
- * process that is dead but not yet waited for by its parent (a zombie) is gone too. */
+ * A trainer that dies leaves its seat as it was: another trainer finds the process gone,
+ * takes over the chunks that it held and, if it was the reporter, its reports. A process
+ * that is dead but not yet waited for by its parent (a zombie) is gone too. */
 #ifndef BOARD_H
 #define BOARD_H
 
@@ -21,10 +21,10 @@
 enum { BOARD_SEATS = 64, BOARD_WORKERS = 64, BOARD_CHUNKS = FEED_BLOCKS };
 enum { BOARD_TODO = 1 << 16, BOARD_FILES = MOST_PATHS };
 
-/* What is done once, by one. */
+/* A piece of work that one process does once for all. */
 struct board_once {
     _Atomic uint64_t who;       /* 0, the process that does it, or BOARD_DONE */
-    _Atomic uint32_t bell;      /* futex: rung when `who` has changed */
+    _Atomic uint32_t bell;      /* futex: woken when `who` has changed */
 };
 
 enum board_stop { STOP_NOT, STOP_SIGNAL, STOP_EARLY, STOP_NAN, STOP_FAILED };
@@ -84,7 +84,7 @@ struct board {
     /* the lowest chunk + 1 that is past the data; 0: not known. Claims have gone by it,
        once a trainer */
     _Atomic uint64_t end;
-    /* examples handed out, where there is a limit, by all hosts, if they are as far as
+    /* where there is a limit: the examples handed out by all hosts, if each is as far as
        this one */
     _Atomic uint64_t granted;
     _Atomic uint32_t todo_next, n_todo;     /* chunks that a resumed run does first */
@@ -95,30 +95,30 @@ struct board {
     _Atomic uint64_t known[BOARD_FILES];
     /* examples trained before any of this data; as those */
     _Atomic uint64_t began;
-    /* a number of this run; who comes first sets it */
+    /* a number of this run, set by the first trainer */
     _Atomic uint64_t run;
-    struct board_once tables;               /* they are filled */
+    struct board_once tables;               /* filling the tables */
     /* they were filled from a checkpoint; before tables */
     _Atomic uint32_t resumed;
-    /* somebody takes that checkpoint's outer state */
+    /* a trainer takes that checkpoint's outer state */
     _Atomic uint32_t outer_taken;
     struct cell before;                     /* sums of the run that was resumed */
     _Atomic double seconds_before;
-    _Atomic uint32_t clock_set;             /* somebody trains, and has set started_ns */
+    _Atomic uint32_t clock_set;             /* a trainer trains, and has set started_ns */
     _Atomic uint64_t started_ns;            /* of clock_now_ns */
     struct board_once summary;
-    /* who wrote the log's header, + 1; 0: nobody yet */
+    /* the rank that wrote the log's header, + 1; 0: none yet */
     _Atomic uint32_t log_rank;
-    /* sums up to the log's last interval, written by who */
+    /* sums up to the log's last interval; the reporter writes */
     struct cell logged;
-    _Atomic uint64_t logged_ns;             /* reports, as the two below; 0: started_ns */
-    /* said once; the run fails for it after its summary */
+    _Atomic uint64_t logged_ns;             /* and the two below; 0: started_ns */
+    /* logged once; the run exits with a failure after its summary */
     _Atomic uint32_t log_failed;
-    /* when, and at how many examples, last began */
+    /* when the last checkpoint began, and at how many examples the last evaluation */
     _Atomic uint64_t checkpoint_ns, eval_at;
     /* this run has written its checkpoint; as those two */
     _Atomic uint32_t kept;
-    /* these four are a struct patience; who reports writes */
+    /* these four are a struct patience; the reporter writes */
     _Atomic double eval_best;
     _Atomic uint64_t best_at;
     _Atomic uint32_t evals, evals_worse;
@@ -138,27 +138,27 @@ struct board {
     _Atomic int stop;
     _Atomic int signal;                     /* that stopped the run; set before stop */
     _Atomic uint32_t why_ready;
-    /* written by who set stop, before why_ready */
+    /* written by the process that set stop, before why_ready */
     char why[256];
     struct seat seats[BOARD_SEATS];
 };
 
-/* Takes the seat of that number. What a dead trainer counted there before stays counted.
- */
+/* Takes the seat of that number. The counts of a dead trainer that had the seat stay in
+ * it. */
 struct seat *board_sit(struct board *board, int number);
 void board_leave(struct seat *seat);
 
 /* The reporter is the lowest seat whose process lives. */
 bool board_reports(const struct board *board, const struct seat *mine);
 
-/* True to whoever is to do it, at once or because the one before died at it; false once
- * it is done. */
+/* True: the caller is to do the work, as the first or because the process before died at
+ * it. False once the work is done. */
 enum { BOARD_DONE = 1 };
 bool board_begin(struct board_once *once);
 void board_end(struct board_once *once, bool done);     /* not done: the next may try */
 bool board_done(const struct board_once *once);
 
-/* The next chunk to read; false: those that are left to claim are past the data's end. */
+/* The next chunk to read; false: all chunks left to claim are past the data's end. */
 bool board_claim(struct board *board, struct seat *mine, int place, uint64_t *chunk);
 bool board_inherit(struct board *board, struct seat *mine, int place, uint64_t *chunk);
 void board_release(struct seat *mine, int place);
@@ -168,22 +168,22 @@ bool board_orphaned(const struct board *board);     /* the dead hold chunks */
 
 uint32_t board_hosts(const struct board *board);
 
-/* Chunks held now, and the cursor: this host's next chunk to claim, before which its
- * others are done; the number of those held. */
+/* The chunks held now, and the cursor: this host's next chunk to claim, before which all
+ * its chunks but the held ones are done. Returns the number of chunks held. */
 size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks,
                   size_t most);
 
-/* The first to stop the run says why: in one call, or, where the reason is long to find,
- * in two. */
+/* Stops the run; only the first reason counts. board_halt and board_explain are for a
+ * reason that takes long to find. */
 void board_stop(struct board *board, enum board_stop why, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* true: board_explain follows */
 bool board_halt(struct board *board, enum board_stop why);
 void board_explain(struct board *board, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-bool board_signalled(struct board *board, int signal); /* true to the first to say so */
+bool board_signalled(struct board *board, int signal); /* true to the first caller */
 enum board_stop board_stopped(const struct board *board);
-/* waits a little for who is to explain */
+/* waits a little for the explanation */
 const char *board_why(const struct board *board);
 
 void cell_set(struct cell *cell, const struct metrics *m);

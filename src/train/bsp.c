@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* Workers of all trainers are ML modules of one segment, in memory that the trainers
- * share: each pins the newest model, computes a gradient on it, adds it, and waits for
- * nobody. The trainer that reports has control: a thread reads the sums out, makes one
- * step of the optimizer by their mean, and stores the model. Its replica is the global
- * model; the others' are not used until the end.
+ * share: each pins the newest model, computes a gradient on that, adds the gradient, and
+ * waits for no other worker. The trainer that reports has control: a thread reads the
+ * sums out, makes one step of the optimizer by their mean, and stores the model. Its
+ * replica is the global model; the others' are not used until the end.
  *
- *   1. The first trainer makes the segment before anybody starts. When the one that has
- *      control dies, the next one that reports takes the segment over and goes on with
- *      the newest model in it. The optimizer's state is shared, too; that of a step which
- *      was not ended counts. Lost are the gradients that were read out for it, or
- *      computed on earlier models.
- *   2. A superstep holds `mutex`: a checkpoint's copy is of exactly one, which is made
- *      for it, so that no gradient is left out that was given before.
- *   3. Training is over when no slot has an owner. A worker leaves its own as it ends,
- *      those of the dead are swept. Control makes the last superstep then, and says on
- *      the board that it is over.
+ *   1. The first trainer makes the segment before any trainer starts. When the trainer
+ *      that has control dies, the next reporter takes the segment over and goes on with
+ *      the newest model in it. The optimizer's state is shared, too, and stays as an
+ *      unfinished step has left it. The gradients that were read out for that step, or
+ *      computed on earlier models, are lost.
+ *   2. A superstep holds `mutex`. A checkpoint's copy is of exactly one superstep, made
+ *      for the checkpoint, so that it has all gradients that were given before.
+ *   3. Training is over when no slot has an owner. A worker leaves its slot as it ends,
+ *      and the slots of the dead are swept. Control then makes the last superstep, and
+ *      sets `over` on the board.
  *
- * After so many gradients (every=K) the worker whose gradient makes the number wakes
- * control, which then sleeps in the kernel and not by guess. */
+ * With every=K the worker that adds the K-th gradient wakes control, which sleeps on a
+ * futex. */
 #include "train/bsp.h"
 
 #include "bsp/control.h"
@@ -33,15 +33,15 @@
 struct bsp {
     struct trainer *t;
     struct board_bsp *board;            /* in t's */
-    struct segment_options segment;     /* without a log: an heir who comes too early says
-                                           nothing */
+    struct segment_options segment;     /* without a log, for an heir that comes too
+                                           early */
     struct segment_part *parts;
     struct descant_ml *modules[BOARD_WORKERS];
-    struct descant_ml *reader;          /* while somebody looks at the model */
+    struct descant_ml *reader;          /* while a copy of the model is read */
     float *copy;                        /* (n, and the state) of a checkpoint; NULL: none
                                            is kept */
     size_t n_state;
-    _Atomic bool left;                  /* this trainer's workers have; release,
+    _Atomic bool left;                  /* this trainer's workers have left; release,
                                            acquire */
     pthread_t thread;
     bool started;
@@ -80,7 +80,7 @@ static void step(void *of, const struct control_piece *piece)
     atomic_store(&t->steps, piece->step);
 }
 
-/* When nobody stores. */
+/* Called while no model is being stored. */
 static void take_newest(struct bsp *b)
 {
     struct segment_header *h = b->segment.memory;
@@ -88,7 +88,7 @@ static void take_newest(struct bsp *b)
     memcpy(b->t->w, segment_copy(h, newest_copy(newest)), b->t->n * sizeof(float));
 }
 
-/* Makes the segment, or takes it over from a trainer that died. DUPLICATE: who has it
+/* Makes the segment, or takes it over from a trainer that died. DUPLICATE: its keeper
  * lives. */
 static descant_status take_control(struct bsp *b)
 {
@@ -386,7 +386,7 @@ void bsp_leave(struct bsp *b, int worker)
     b->modules[worker] = NULL;
 }
 
-/* --- who reports --- */
+/* --- the reporter --- */
 
 bool bsp_ready(struct bsp *b)
 {
@@ -449,6 +449,6 @@ void bsp_finish(struct bsp *b)
     b->started = false;
     if (!b->control && is_over(b))
         take_newest(b);
-    /* who comes first, saves */
+    /* the first trainer here saves */
     atomic_store(&b->t->steps, atomic_load(&b->board->steps));
 }

@@ -8,7 +8,7 @@
 
 struct bsp;
 
-/* Trainers x workers at most, so that there is a slot for who looks at the model. */
+/* At most so many trainers x workers, so that a slot is left for reading the model. */
 enum { BSP_WORKERS = 63 };
 
 /* Makes t->bsp, and t->state in memory that the trainers share. */
@@ -19,7 +19,7 @@ void bsp_close(struct bsp *bsp);
  * the first trainer's, and each worker has a slot of it. */
 descant_status bsp_meet(struct bsp *bsp);
 
-/* Starts the thread that has control, or will have it when it is this trainer's turn. */
+/* Starts the thread that has control, or will have control once this trainer reports. */
 descant_status bsp_start(struct bsp *bsp);
 
 /* --- a worker: any thread, but one for each number --- */
@@ -28,15 +28,15 @@ descant_status bsp_start(struct bsp *bsp);
  * over. */
 const float *bsp_model(struct bsp *bsp, int worker);
 
-/* The mean gradient over so many examples on that model; refused, it is counted as such.
- * rate: the share of --lr that a step by it may take. */
+/* Adds the mean gradient over so many examples on that model; a refused gradient is
+ * counted. rate: the share of --lr that a step by it may take. */
 void bsp_add(struct bsp *bsp, int worker, const float *gradient, size_t examples,
              double rate);
 void bsp_leave(struct bsp *bsp, int worker);
 
-/* --- who reports: one thread --- */
+/* --- the reporter: one thread --- */
 
-/* False: this trainer is to have control, and has it not yet. */
+/* False: this trainer is to have control, but does not have it yet. */
 bool bsp_ready(struct bsp *bsp);
 
 /* The model, which does not change until bsp_let_go; t->w under other plans, and at the

@@ -41,7 +41,8 @@ static descant_status check_data(const struct train_options *o, const struct log
     return status;
 }
 
-/* What can be read once is evaluated once; stdin is one thing or the other. */
+/* A pipe can be read, and so evaluated, only once; stdin is either the data or the
+ * held-out set. */
 static descant_status check_eval(const struct train_options *o, const struct log *log)
 {
     struct path_list list;

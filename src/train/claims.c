@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a trainer died holding is trained again: by whoever sits in its seat next, first
- * of all, or by an heir, when the data has nothing new. */
+/* Chunks that a dead trainer held are trained again: first of all by the next trainer in
+ * its seat, or by an heir when the data has nothing new. */
 #include "train/claims.h"
 
 #include <math.h>
@@ -38,8 +38,8 @@ static void give_up(void *of, int place)
     board_release(c->seat, place);
 }
 
-/* What is granted here is granted by all hosts: of what is left at the end each has its
- * part. */
+/* Each host counts for all hosts, as each grants as much; of the rest at the end each has
+ * its part. */
 static size_t grant(void *of, size_t n, double *place)
 {
     const struct claims *c = of;

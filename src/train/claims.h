@@ -11,7 +11,7 @@ struct claims {
     struct board *board;
     struct seat *seat;
     uint64_t limit;             /* examples of all trainers together; 0: all */
-    bool heirs_only;            /* claims what the dead hold, and nothing new */
+    bool heirs_only;            /* claims chunks of the dead, and no new ones */
     int rank;
     /* set by claims_begin */
     struct feed_claims calls;

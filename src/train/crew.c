@@ -20,7 +20,7 @@
 #include <math.h>
 #include <string.h>
 
-struct worker {
+struct crew_worker {
     struct trainer *t;
     int number;
     pthread_t thread;
@@ -61,7 +61,7 @@ struct shares {
 /* ftrl: how much of --lr one feature of linear and fm gets. Each would move its part of
  * the score by lr, and their sum has the size of what they share: 1 / sqrt(the sum of
  * their inputs' squares). Parts with another optimizer have all of --lr. */
-static struct shares shares_of(struct worker *me, const struct examples *examples)
+static struct shares shares_of(struct crew_worker *me, const struct examples *examples)
 {
     struct trainer *t = me->t;
     enum model_kind kind = model_shape(t->model)->kind;
@@ -80,7 +80,7 @@ static struct shares shares_of(struct worker *me, const struct examples *example
                            t->optimizer.rows == ROWS_FTRL ? share : 1};
 }
 
-static void step_rows(struct worker *me, double factor)
+static void step_rows(struct crew_worker *me, double factor)
 {
     struct trainer *t = me->t;
     double lr = t->options->table_lr > 0 ? t->options->table_lr : t->options->lr;
@@ -110,7 +110,7 @@ static void gather_round(struct trainer *t)
     pthread_cond_broadcast(&gather->moved);
 }
 
-static descant_status gather_step(struct worker *me, double lr, float weight)
+static descant_status gather_step(struct crew_worker *me, double lr, float weight)
 {
     struct trainer *t = me->t;
     struct gather *gather = &t->gather;
@@ -147,7 +147,7 @@ static void gather_leave(struct trainer *t)
 /* --- a worker --- */
 
 /* After the rows have been changed. */
-static descant_status touch_rows(struct worker *me)
+static descant_status touch_rows(struct crew_worker *me)
 {
     struct trainer *t = me->t;
     size_t n;
@@ -157,7 +157,7 @@ static descant_status touch_rows(struct worker *me)
                                     : DESCANT_OK;
 }
 
-static descant_status module_batch(struct worker *me, const struct feed_batch *batch,
+static descant_status module_batch(struct crew_worker *me, const struct feed_batch *batch,
                                    double factor, double *loss)
 {
     struct trainer *t = me->t;
@@ -176,7 +176,7 @@ static descant_status module_batch(struct worker *me, const struct feed_batch *b
 }
 
 /* One step on one batch; *loss is the summed loss. */
-static descant_status train_batch(struct worker *me, const struct feed_batch *batch,
+static descant_status train_batch(struct crew_worker *me, const struct feed_batch *batch,
                                   double *loss)
 {
     struct trainer *t = me->t;
@@ -206,7 +206,7 @@ static descant_status train_batch(struct worker *me, const struct feed_batch *ba
     return DESCANT_OK;
 }
 
-static void count(struct worker *me, const struct examples *batch, double loss)
+static void count(struct crew_worker *me, const struct examples *batch, double loss)
 {
     struct trainer *t = me->t;
     struct metrics m = {0};
@@ -227,7 +227,7 @@ static void count(struct worker *me, const struct examples *batch, double loss)
 
 static void *work(void *of)
 {
-    struct worker *me = of;
+    struct crew_worker *me = of;
     struct trainer *t = me->t;
     struct feed_batch batch;
     double loss;
@@ -252,7 +252,7 @@ static void *work(void *of)
     return NULL;
 }
 
-static descant_status worker_init(struct worker *me, struct trainer *t, int number)
+static descant_status worker_init(struct crew_worker *me, struct trainer *t, int number)
 {
     size_t batch = (size_t)t->options->batch;
 
@@ -269,7 +269,7 @@ static descant_status worker_init(struct worker *me, struct trainer *t, int numb
 
 descant_status crew_work(struct trainer *t)
 {
-    struct worker workers[BOARD_WORKERS] = {{0}};
+    struct crew_worker workers[BOARD_WORKERS] = {{0}};
     int n = (int)t->options->workers, started = 0;
     descant_status status = DESCANT_OK;
 
@@ -277,7 +277,7 @@ descant_status crew_work(struct trainer *t)
         status = worker_init(&workers[k], t, k);
     t->gather.present = n;
     while (started < n && status == DESCANT_OK) {
-        struct worker *next = &workers[started];
+        struct crew_worker *next = &workers[started];
         if (pthread_create(&next->thread, NULL, work, next) == 0) {
             started++;
             continue;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A model that is not finite any more, in words. */
+/* Says in words where a model is no longer finite. */
 #include "train/trainer.h"
 
 #include <math.h>

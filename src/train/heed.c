@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A signal is for all trainers, and is heeded by whoever sees it first: the monitor, a
+/* A signal is for all trainers. The first thread that sees it acts on it: the monitor, a
  * worker between two batches, the reader, an evaluation. */
 #include "run/signals.h"
 #include "train/trainer.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Evaluations of the model that is trained: their figures, which is the best, and when
- * there have been enough of them without gain. Beside training the keeper comes here, at
- * the end the main thread. */
+/* Evaluations of the model that is trained: their figures, the best of them, and the end
+ * of patience. The keeper runs them beside training, the main thread at the end. */
 #include "run/limits.h"
 #include "train/monitor.h"
 
@@ -40,7 +39,7 @@ static void put_patience(struct board *b, const struct patience *p)
     atomic_store_explicit(&b->evals, p->any, RELAXED);
 }
 
-/* Where the best model could not be written, the one that the file has stays the best. */
+/* Where the best model could not be written, the model in the file stays the best. */
 void judge_best(struct trainer *t, const struct held_out *h, const struct place *place,
                 const float *w)
 {

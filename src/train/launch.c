@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Starts the trainers: forks them, passes signals on, says who died, waits for all. The
+/* Starts the trainers: forks them, passes signals on, logs which died, waits for all. The
  * parent holds no part of the job; if it dies, its trainers get SIGTERM and stop in good
- * order. A trainer that is killed is no failure of the run: the others train the rest.
- * One that fails, or is killed, before all have started is: the others would wait for it
- * in vain, so the parent ends them. Until it trains, a signal ends a trainer at once;
- * then trainer.c heeds it.
+ * order. A trainer that is killed is no failure of the run: the others train the rest. A
+ * trainer that fails, or is killed, before all have started is one: the others would wait
+ * for it in vain, so the parent ends them. Until it trains, a signal ends a trainer at
+ * once; then trainer.c heeds it.
  *
  * A rank of an MPI job is forked, too, though alone: its parent has nothing to do but to
  * say which rank on which host was killed. The other ranks cannot know: the launcher ends
@@ -26,7 +26,7 @@
 
 enum { MAX_TRAINERS = 64 };
 
-/* What the parent knows of its trainers. */
+/* The parent's view of its trainers. */
 struct family {
     int n, alive;
     pid_t children[MAX_TRAINERS];   /* (n); 0: it has ended */

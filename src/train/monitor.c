@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* The threads beside the workers. The monitor puts this trainer's figures into its seat,
  * and, in the trainer that reports (the lowest seat alive), shows the progress and writes
- * the log. A second one, the keeper, sees to checkpoints and evaluations when they are
- * due, which may take long: progress and log go on meanwhile. Workers never wait for
- * either: what an evaluation is of is copied beside them, and one that goes on as
- * training ends is given up. The keeper hands figures to the monitor (news.c). When the
- * reporter dies, the next one goes on within a tenth of a second.
+ * the log. A second thread, the keeper, makes checkpoints and evaluations when they are
+ * due. These may take long; progress and log go on meanwhile. Workers never wait for
+ * either: a copy of the model is evaluated, and an evaluation that goes on as training
+ * ends is given up. The keeper hands figures to the monitor (news.c). When the reporter
+ * dies, the next one goes on within a tenth of a second.
  *
  * A checkpoint that is under way as the run ends is written to its end, for until the
- * last one is whole it is the newest there is. */
+ * last checkpoint is whole it is the newest. */
 #include "train/monitor.h"
 
 #include "nn/loops.h"
@@ -51,7 +51,7 @@ void monitor_publish(struct trainer *t)
 
 /* --- the progress line --- */
 
-/* What the monitor keeps between two looks. */
+/* The monitor's state between two looks. */
 struct watch {
     struct window shown;
     double logged_s;            /* when, last */
@@ -94,7 +94,7 @@ static void show(struct trainer *t, const struct watch *watch,
     progress_show(&t->progress, line);
 }
 
-/* --- what is due --- */
+/* --- due work --- */
 
 /* An evaluation beside training is of no use after it: the final one follows. */
 static bool is_late(void *of)
@@ -135,12 +135,13 @@ static void see_to_eval(struct trainer *t)
     memory_give(place);
 }
 
-/* How fast examples come. */
+/* The pace of examples: how many were seen, and when. */
 struct pace {
     uint64_t seen, ns;
 };
 
-/* Until the next look: an evaluation is to begin where it is due, not a tick later. */
+/* The time until the next look, so that an evaluation begins when it is due, and not a
+ * tick later. */
 static uint32_t keeper_tick(struct trainer *t, struct pace *pace)
 {
     uint64_t every = (uint64_t)t->options->eval_every;

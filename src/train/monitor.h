@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the progress line, the log and the summary are made of. */
+/* The figures of the progress line, the log and the summary. */
 #ifndef MONITOR_H
 #define MONITOR_H
 
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* What was trained between two looks. */
+/* The training between two looks. */
 struct window {
     struct metrics seen;        /* at the second, */
     uint64_t at_ns;             /* at this time */
@@ -23,7 +23,7 @@ struct train_figures figures_gather(const struct trainer *t, double seconds);
 /* that the run has been training */
 double figures_seconds(const struct trainer *t);
 
-/* What is known of merges, where there was one. */
+/* A figure of merges; NaN where there was none. */
 static inline double merged(double figure, double rounds)
 {
     return rounds > 0 ? figure : (double)NAN;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What the keeper hands to the monitor, whose the log is: evaluations, and checkpoints
- * that have failed. At the end there is no monitor, and what is new goes into the log at
- * once. */
+/* Evaluations and failed checkpoints go from the keeper to the monitor, which writes the
+ * log. At the end there is no monitor, and they go into the log at once. */
 #include "train/monitor.h"
 
 #include <string.h>
 
-/* The run goes on, and its log has it. */
+/* Notes a checkpoint that has failed: the run goes on. */
 void news_failed_checkpoint(struct trainer *t)
 {
     if (!t->monitor_started) {      /* at the end there is no monitor */
@@ -20,8 +19,8 @@ void news_failed_checkpoint(struct trainer *t)
     pthread_mutex_unlock(&t->monitor_mutex);
 }
 
-/* To the monitor, which takes them within a tick, unless a disk holds it up for very
- * long. */
+/* Hands figures to the monitor, which takes them within a tick, unless a disk holds it up
+ * for very long. */
 void news_eval(struct trainer *t, const struct held_out *h)
 {
     pthread_mutex_lock(&t->monitor_mutex);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A trainer's opening, in the order that trainer.c has: the job and what its trainers
- * share, the files, the data's shape, the model, its first values, and the start with all
- * others. */
+/* A trainer's opening, in the order of trainer.c's head: the job and its trainers' shared
+ * memory, the files, the data's shape, the model, its first values, and the start with
+ * all others. */
 #include "run/checkpoint.h"
 #include "run/run.h"
 #include "train/bsp.h"
@@ -13,8 +13,8 @@
 
 enum { TABLE_ROWS_AT_ONCE = 1 << 16, EVEN_ODDS = 200 };
 
-/* True: no line of it. The parent says who dies, each trainer of several that its own
- * values are bad, and the run how it ends. */
+/* True: the event is not logged here. The parent logs deaths, each trainer of several its
+ * own bad values, and the run its end. */
 static int on_event(void *user, const struct descant_event *event)
 {
     const struct trainer *t = user;
@@ -94,8 +94,8 @@ static descant_status open_board(struct trainer *t)
     return descant_share(t->job, "train.data", data_shared_bytes(), &t->data_shared);
 }
 
-/* Trainers that were forked have these locks from their parent; of several hosts the
- * first has them. */
+/* Forked trainers have these locks from their parent; of several hosts the first holds
+ * them. */
 static descant_status lock_files(struct trainer *t)
 {
     const struct train_options *o = t->options;
@@ -221,9 +221,10 @@ static descant_status open_model(struct trainer *t)
     return evaluate_look(t->model, &eval);
 }
 
-/* linear and fm begin with the share of positives in the first chunk, which need not be
- * learnt, as far as it is sure: as many examples of even odds stand against it. Each
- * trainer reads the chunk; what can be read only once is left alone. */
+/* linear and fm begin with the share of positives in the first chunk, so that it need not
+ * be learnt. Some examples of even odds are added, so that a small chunk counts for
+ * little. Each trainer reads the chunk; data that can be read only once is not
+ * touched. */
 static void set_intercept(struct trainer *t)
 {
     struct data_options options = config_data(t->options, &t->paths, NULL);
@@ -249,8 +250,9 @@ static void set_intercept(struct trainer *t)
     data_close(data);
 }
 
-/* After once_tables: who filled them has decided. A trainer that joins a running job gets
- * the values of those who run, whatever it was told. */
+/* After once_tables: the trainer that filled the tables has decided whether the run was
+ * resumed. A trainer that joins a running job gets the values of the running ones,
+ * whatever its options. */
 static descant_status fill_replica(struct trainer *t)
 {
     if (t->options->resume && atomic_load(&t->board->resumed))
@@ -316,7 +318,7 @@ static descant_status share_tables(struct trainer *t)
     return status;
 }
 
-/* Once a machine, by whoever comes first. */
+/* Fills the tables once a machine, in the first trainer that comes. */
 static descant_status once_tables(struct trainer *t)
 {
     if (!board_begin(&t->board->tables))
@@ -328,7 +330,7 @@ static descant_status once_tables(struct trainer *t)
     return status;
 }
 
-/* The outer state is one for all of them: the first to start brings it. */
+/* All trainers have one outer state: the first one that starts brings it. */
 static descant_status once_outer(struct trainer *t)
 {
     if (!t->options->resume || !atomic_load(&t->board->resumed) ||

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* A place counts chunks, so it is one only where the files are those that were read: a
- * file is known by its size and a hash of its first and its last bytes, whatever its
- * name. One that has grown is the same with more: its bytes up to the size of before have
- * that hash.
+/* A place counts chunks, so it holds only for the files that were read. A file is known
+ * by its size and a hash of its first and its last bytes, whatever its name. A file that
+ * has grown is the same with more: its bytes up to the size of before have that hash.
  *
  * A plain file that grows has its chunks where they were, and the last one, which was a
- * part, is longer. What is new of it is done as a chunk of its own kind (DATA_REST): the
- * lines that end behind what was read. So is a line that was read before it had its end,
- * which may have begun in an earlier chunk. Chunks of later files, and of later passes,
- * have higher numbers then.
+ * part, is longer. Its new lines, those that end behind the bytes that were read, are a
+ * chunk of its own kind (DATA_REST). A line that was read before it had its end, which
+ * may have begun in an earlier chunk, is one of them. Chunks of later files, and of later
+ * passes, have higher numbers then.
  *
  *   before   pass 0: a0 a1 a2 b0   pass 1: a0 a1 a2 b0        (a2 is a part of a chunk)
  *   now      pass 0: a0 a1 a2 a3 b0   pass 1: a0 a1 a2 a3 b0
  *
- * A run that is stopped before it has done what is new of a chunk does all of that chunk
- * when it goes on: which part of it was known is not kept. What was changed in the middle
- * of a large file is not seen. */
+ * A run that is stopped before it has done the new lines of a chunk does all of that
+ * chunk when it goes on, for the place does not keep which part was read. Changes in the
+ * middle of a large file are not seen. */
 #include "train/place.h"
 
 #include <fcntl.h>
@@ -47,7 +46,7 @@ struct file_mark file_mark(const char *path, uint64_t most)
     struct stat of;
 
     if (stat(path, &of) != 0 || !S_ISREG(of.st_mode))
-        return none;            /* to open and close a pipe would harm who writes to it */
+        return none;            /* opening and closing a pipe would harm its writer */
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return none;
@@ -59,7 +58,7 @@ struct file_mark file_mark(const char *path, uint64_t most)
     return good ? mark : none;
 }
 
-/* A line's end may be what came first. */
+/* The first byte that was added may be the last line's end. */
 uint64_t whole_lines(const char *path, uint64_t was)
 {
     uint64_t least = was > LONGEST_LINE ? was - LONGEST_LINE : 0;
@@ -131,7 +130,7 @@ static uint64_t chunks_of(uint64_t bytes, uint64_t chunk_bytes)
     return bytes / chunk_bytes + (bytes % chunk_bytes > 0);
 }
 
-/* Chunks of a pass before this file, as it was or as it is. */
+/* The chunks of a pass before this file, as the files were or as they are. */
 static uint64_t chunks_before(const struct growth *files, size_t file,
                               uint64_t chunk_bytes, bool now)
 {
@@ -167,8 +166,7 @@ bool rest_grow(struct rest *rest, const struct growth *files, size_t n,
 
     rest->end = 0;
     if (!was || !old.origin)
-        return true;            /* nothing is done, or of no pass that anybody could
-                                   tell */
+        return true;            /* nothing is done, or the pass is not known */
     size_t n_old = rest->n_todo;
     rest->origin = number_now(files, n, chunk_bytes, old.origin, true);
     for (uint64_t pass = 0; pass * was < old.origin; pass++)

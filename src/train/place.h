@@ -6,14 +6,15 @@
 
 #include "train/board.h"
 
-/* A file's first `bytes` bytes: alike where two have both numbers alike. Of what is no
- * regular file nothing is known. */
+/* A mark of a file's first `bytes` bytes: two files with the same mark begin alike. A
+ * pipe or a device has no mark. */
 struct file_mark {
     uint64_t bytes;             /* UINT64_MAX: it is no regular file */
     uint64_t hash;              /* of some at the begin and some at the end */
 };
 
-/* Of at most so many bytes. A file that cannot be read is no regular file. */
+/* The mark of at most so many bytes. A file that cannot be read counts as no regular
+ * file. */
 struct file_mark file_mark(const char *path, uint64_t most);
 
 /* The place of a run that goes on, as a checkpoint has it. */
@@ -21,7 +22,7 @@ enum { PLACE_HEAD = 2, MARK = 2 };
 struct place {
     uint64_t at[PLACE_HEAD + BOARD_TODO];
     size_t n;
-    struct metrics sums;        /* of what was trained by then */
+    struct metrics sums;        /* of the examples trained by then */
     uint64_t files[MARK * BOARD_FILES];     /* file_mark of each */
 };
 
@@ -33,11 +34,12 @@ struct growth {
 uint64_t whole_lines(const char *path, uint64_t was);
 
 /* The rest that all hosts of the resumed run have left: every chunk below `origin` is
- * done, but those to do. */
+ * done, except the chunks of `todo`. */
 struct rest {
     struct metrics sums;
     int hosts;
-    uint64_t *cursors;          /* (hosts) the next chunk that each would have claimed */
+    uint64_t *cursors;          /* (hosts) the next chunk that each host would have
+                                   claimed */
     uint64_t origin, end;
     uint64_t *todo;             /* (BOARD_TODO) some with DATA_REST */
     size_t n_todo;
@@ -47,8 +49,8 @@ void rest_add(struct rest *rest, uint64_t chunk);
 void rest_join(struct rest *rest);      /* the cursors and what is to do: origin and
                                            todo */
 
-/* The same place where files of text have grown, numbered as their chunks are now. False:
- * there is no room for what is to do. */
+/* The same place where files of text have grown, with the chunks' present numbers. False:
+ * there is no room for all chunks to do. */
 bool rest_grow(struct rest *rest, const struct growth *files, size_t n,
                uint64_t chunk_bytes);
 

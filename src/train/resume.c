@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A run that goes on from its checkpoint (save.c): the model and the optimizers' state,
  * the plan's outer state, and the place in the data. The place counts chunks, so it is
- * only taken over where what makes a chunk is the same, and where the files are those
- * that were read, which may have grown (place.c); else the data begins anew. */
+ * only taken over where the options that make a chunk are the same, and where the files
+ * are those that were read, which may have grown (place.c); else the data begins anew. */
 #include "run/checkpoint.h"
 #include "run/saved.h"
 #include "train/place.h"
@@ -16,14 +16,15 @@
 
 enum { MOST_HOSTS = 4096 };
 
-/* Of the file's text `name`, which is a number; 0: it has none. */
+/* The file's text `name` as a number; 0: there is none. */
 static uint64_t number_of(const struct safetensors *file, const char *name)
 {
     const char *text = safetensors_text(file, name);
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
-/* What the tensors' sizes do not tell: the same numbers would mean something else. */
+/* Checks settings that the tensors' sizes do not tell, with which the same numbers would
+ * mean something else. */
 static descant_status check_meaning(const struct trainer *t, const struct checkpoint *c)
 {
     const char *path = c->path, *was, *is;
@@ -99,7 +100,7 @@ static bool take_host(struct rest *rest, int host, const struct safetensors *fil
     return true;
 }
 
-/* A host's file that cannot be had: it is taken to be as far as the first. */
+/* Where a host's file is missing, the host counts as far as the first one. */
 static void take_other(const struct trainer *t, struct rest *rest, int host)
 {
     char path[4096];
@@ -121,8 +122,8 @@ static void take_other(const struct trainer *t, struct rest *rest, int host)
 
 /* --- the data of before --- */
 
-/* The bytes of each file, as they were and as they are. A file of before that has only
- * grown is the same. False: they are others; `why` says which. */
+/* The bytes of each file, as they were and as they are. A file that has only grown is the
+ * same. False: the files are others; `why` says which. */
 static bool same_files(struct trainer *t, const uint64_t *was, size_t n,
                        struct growth *growth, char *why, size_t room)
 {
@@ -196,7 +197,7 @@ static bool same_data(struct trainer *t, const struct checkpoint *c, struct rest
     return false;
 }
 
-/* The place counts chunks: it is another one where the chunks are. */
+/* The place counts chunks, so it is lost where chunks are cut otherwise. */
 static bool same_place(struct trainer *t, const struct checkpoint *c, struct rest *rest)
 {
     const char *was, *is, *name = NULL;
@@ -257,8 +258,9 @@ static void take_best(struct trainer *t, const struct checkpoint *of)
     checkpoint_close(&c);
 }
 
-/* Onto the board; stored, not added, for who filled it before may have died. Each host
- * does its part of what is to do; the sums of before are the first one's. */
+/* Puts the place onto the board. Values are stored, not added, for a trainer that filled
+ * the board before may have died. Each host does its part of the chunks to do; the first
+ * host has the earlier run's sums. */
 static void set_board(struct trainer *t, const struct rest *rest, bool placed,
                       uint64_t began)
 {
@@ -355,7 +357,8 @@ descant_status resume_outer(struct trainer *t)
             status = descant_outer_load(t->job, outer, n);
         if (status == DESCANT_OK)
             status = descant_reload(t->job);
-    } else if (!outer) {        /* written in haste, or without a job that could say it */
+    } else if (!outer) {        /* written in haste, or without a job that could give
+                                   it */
         log_say(&t->log, DESCANT_WARNING,
                 "%s lacks the plan's outer state, which begins anew",
                 t->options->checkpoint);

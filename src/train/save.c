@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* A checkpoint is one safetensors file: the dense tensors and the tables by their names,
- * then what a run needs to go on and a model does not: the optimizers' state, the plan's
- * outer state, the place in the data, the sums of progressive validation, every option as
- * text.
+ * then all that a run needs to go on: the optimizers' state, the plan's outer state, the
+ * place in the data, the sums of progressive validation, every option as text.
  *
  *   1. It is written beside training: parameters are read while workers change them, as
- *      every Hogwild reader does. What is not finite is not written: the last good file
- *      stays.
+ *      every Hogwild reader does. A model that is not finite is not written: the last
+ *      good file stays.
  *   2. The place is the cursor, the data's end if it was met, and the chunks that were
  *      held: a resumed run does those first, so that nothing is left out, and at most
  *      those chunks' examples are trained twice; more epochs go on where the last one
- *      ended. It counts chunks, so it is only taken over where what makes a chunk is the
- *      same, and where the files are those that were read, which may have grown
- *      (place.c); else the data begins anew. With several hosts the first one's place is
- *      in the checkpoint, the others' beside it in PATH.host1, PATH.host2 and so on, with
- *      their sums and without a model. A resumed run, on however many hosts, reads them
- *      all: each of its hosts comes to the same rest of the data, and takes its part of
- *      that.
+ *      ended. It counts chunks; resume.c says when a run may go on from it. With several
+ *      hosts the first one's place is in the checkpoint, the others' beside it in
+ *      PATH.host1, PATH.host2 and so on, with their sums and without a model. A resumed
+ *      run, on however many hosts, reads them all: each of its hosts comes to the same
+ *      rest of the data, and takes its part of that.
  *   3. safetensors_write replaces the file in one step and keeps the previous one beside
- *      it: as PATH.previous what this run has written or goes on from, as PATH.old the
- *      model of a run that it does not go on from. */
+ *      it: as PATH.previous a model that this run has written or goes on from, as
+ *      PATH.old the model of another run. */
 #include "run/checkpoint.h"
 #include "train/bsp.h"
 #include "train/place.h"
@@ -27,7 +24,7 @@
 #include <unistd.h>
 
 enum { RUN_TENSORS = 5 };
-enum { MOST_LOOKS = 20 };       /* for a moment in which nothing is trained */
+enum { MOST_LOOKS = 20 };       /* until a moment in which nothing is trained */
 
 static descant_status outer_of(struct trainer *t, char **out, size_t *bytes)
 {
@@ -133,7 +130,7 @@ void save_tidy(const struct trainer *t)
     safetensors_tidy(path);
 }
 
-/* Another host's than the first: it has the same model. */
+/* Writes the place of a host that is not the first: its model is the first one's. */
 static descant_status write_host(struct trainer *t, struct contents *c,
                                  const struct place *place)
 {
@@ -146,7 +143,7 @@ static descant_status write_host(struct trainer *t, struct contents *c,
                              &t->log);
 }
 
-/* What is there is of this run, or of one that it goes on from. */
+/* Whether the file that is there is of this run, or of one that it goes on from. */
 static bool is_own(const struct trainer *t)
 {
     return atomic_load(&t->board->kept) || atomic_load(&t->board->resumed);
@@ -167,7 +164,7 @@ static descant_status put(struct trainer *t, const struct contents *c)
     return DESCANT_OK;
 }
 
-/* FILE.best, without the one before it; one that does not count here becomes
+/* Writes FILE.best, without FILE.best.previous. A model of another run becomes
  * FILE.best.old. */
 static descant_status put_best(struct trainer *t, struct contents *c)
 {
@@ -229,7 +226,8 @@ static descant_status write_from(struct trainer *t, const struct place *place,
     return status;
 }
 
-/* The place comes before the model: what is done by then is in it. */
+/* The place is taken before the model, so that the model has all chunks that count as
+ * done. */
 descant_status save_checkpoint(struct trainer *t)
 {
     struct place *place = save_place(t);
@@ -242,7 +240,7 @@ descant_status save_checkpoint(struct trainer *t)
 }
 
 /* The tables and the optimizer's state have gone on since the evaluation began, as they
- * had when it looked at them. FILE is first, so that FILE.best is never beside another
+ * had while it read them. FILE is first, so that FILE.best is never beside another
  * run's. */
 descant_status save_best(struct trainer *t, const struct place *place, const float *w)
 {

@@ -48,8 +48,8 @@ static void final_eval(struct trainer *t)
     r->held_out = h;
 }
 
-/* How it ended, where it was not by the data's end. Why it failed has been said, by a
- * trainer that under a launcher may be elsewhere. */
+/* The reason of an end before the data's end. The reason of a failure has been logged,
+ * under a launcher maybe by a trainer elsewhere. */
 static void say_end(const struct trainer *t, bool resumed)
 {
     const struct train_result *r = t->result;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A trainer from its opening to its summary. The order is what matters here:
+/* A trainer from its opening to its summary, in this order:
  *
  *   open the job, share the board; look at the data for its shape; create the model; fill
  *   the replica (seeded, the same everywhere, or from the checkpoint); fill the tables,
@@ -11,10 +11,10 @@
  * failure the others are told through the board, and the last checkpoint stays as it is.
  * Before it trains, a trainer has nothing to save, and a signal just ends it.
  *
- * Who dies at the very end, when the others have no more to read, leaves chunks that
- * nobody trains beside the rounds any more: the reporter trains them after the finish,
- * alone, on what is then everybody's model. The others stay until the reporter is done,
- * so that there is an heir. */
+ * A trainer that dies at the very end, when the others have no more to read, leaves
+ * chunks that are no longer trained beside the rounds: the reporter trains them after the
+ * finish, alone, on the model that is then common to all. The others stay until the
+ * reporter is done, so that it has an heir. */
 #include "train/trainer.h"
 
 #include "run/run.h"
@@ -154,8 +154,8 @@ static void write_last(struct trainer *t)
     }
 }
 
-/* After training: what one does for all, and who dies at it has an heir. A run that
- * failed keeps its last good checkpoint. */
+/* After training: work that one trainer does for all, with an heir should it die. A run
+ * that failed keeps its last good checkpoint. */
 static void end_run(struct trainer *t)
 {
     if (!board_begin(&t->board->summary))
@@ -223,7 +223,7 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
     if (trainer_open(&t, job, rank, size) == DESCANT_OK) {
         atomic_fetch_add(&shared->started, 1);
         code = run(&t);
-    } else if (t.board) {       /* for those who have met already */
+    } else if (t.board) {       /* for trainers that have met already */
         board_stop(t.board, STOP_FAILED, "trainer %d: %s", t.rank, descant_last_error());
     }
     if (t.bsp)

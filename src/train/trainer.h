@@ -49,11 +49,11 @@ struct train_shared {
     struct train_result result;     /* written by the reporter at the end */
     _Atomic uint32_t started;       /* trainers that have met all others, and begin to
                                        train */
-    /* that were said, as trainer.c has them; set once, from the first on */
+    /* hashes of failures that were logged (trainer.c); set once, from the first on */
     _Atomic uint64_t failures[TRAIN_FAILURES];
 };
 
-/* How the workers of one trainer sum their gradients under `allreduce`. */
+/* The sum of one trainer's workers' gradients under `allreduce`. */
 struct gather {
     pthread_mutex_t mutex;          /* guards all below */
     pthread_cond_t moved;
@@ -71,8 +71,8 @@ enum { TRAIN_POINTS = 64 };
 struct trainer {
     const struct train_options *options;
     struct log log;
-    FILE *out, *err;                /* the summary; the progress line and what goes
-                                       wrong */
+    FILE *out, *err;                /* the summary; the progress line and the log's
+                                       lines */
     struct train_shared *shared;
     struct train_result *result;    /* in it */
 
@@ -105,9 +105,8 @@ struct trainer {
     struct claims claims;
     struct feed *feed;              /* with these */
     struct gather gather;
-    bool alone;                     /* after the others: no rounds, only what the dead
-                                       have left; changes while no other thread is
-                                       there */
+    bool alone;                     /* after the others: no rounds, only chunks of the
+                                       dead; changes while no other thread is there */
     _Atomic uint64_t steps;         /* of the dense optimizer, for adam; relaxed */
     _Atomic uint64_t gather_ns;     /* waiting for each other; relaxed */
     uint64_t began_ns;
@@ -118,7 +117,7 @@ struct trainer {
 
     /* the threads beside the workers (monitor.c) */
     pthread_t monitor, keeper;
-    pthread_mutex_t monitor_mutex;  /* guards monitor_stop and what is not in the log
+    pthread_mutex_t monitor_mutex;  /* guards monitor_stop and figures that are not logged
                                        yet: */
     pthread_cond_t monitor_moved;
     bool monitor_stop, monitor_started, keeper_started;
@@ -132,8 +131,9 @@ struct trainer {
     struct progress progress;       /* shown by the same; any thread ends the line */
 };
 
-/* Everything from opening the job to the summary. The exit status of the process: 0, 1
- * after an error, 128 + the signal after one. rank and size -1 and 0: the launcher's. */
+/* All from opening the job to the summary. Returns the exit status of the process: 0, 1
+ * after an error, 128 + the signal after a signal. rank -1 and size 0: the launcher gives
+ * them. */
 int trainer_run(const struct train_options *options, const char *job, int rank, int size,
                 FILE *out, FILE *err, struct train_shared *shared);
 
@@ -157,25 +157,25 @@ descant_status crew_work(struct trainer *t);
 /* --- diverged.c --- */
 bool diverged_in(const float *p, size_t n);             /* one is NaN or Inf */
 void diverged_where(struct trainer *t, char *text, size_t room);        /* the tensor */
-/* what to lower */
+/* the options to lower */
 void diverged_advice(const struct trainer *t, char *text, size_t room);
 
 /* --- heed.c --- */
-/* Any thread, as often as it likes. True: the run is to end, by a signal or a failure. Of
- * a signal that nobody has seen before, all trainers and the terminal are told. of: a
+/* Any thread, as often as it likes. True: the run is to end, by a signal or a failure.
+ * The first call that sees a signal puts it on the board and on the terminal. of: a
  * struct trainer. */
 bool trainer_heed(void *of);
 
-/* --- monitor.c: figures into the seat; progress, checkpoints and evaluations if we
- * report --- */
+/* --- monitor.c: figures into the seat; the reporter's progress, checkpoints and
+ * evaluations --- */
 descant_status monitor_start(struct trainer *t);
 void monitor_stop(struct trainer *t);
 void monitor_publish(struct trainer *t);
 
 /* --- judge.c --- */
 struct place;
-/* The held-out set through the model, whose dense part is w. False: it was stopped or has
- * failed, and the run is stopped then. */
+/* Evaluates the model, whose dense part is w, on the held-out set. False: the evaluation
+ * was stopped, or has failed and stopped the run. */
 bool judge_model(struct trainer *t, const float *w, int threads,
                  bool (*stopped)(void *of), struct held_out *h);
 /* Whether it is the best so far, of the model as it was at that place; which is then
@@ -209,10 +209,10 @@ void host_file(const struct trainer *t, const char *path, char *own, size_t room
 descant_status save_checkpoint(struct trainer *t);
 /* as it is now; to be given back. NULL: no memory */
 struct place *save_place(struct trainer *t);
-/* The model that an evaluation was of, which began at that place. */
+/* Keeps the model of an evaluation that began at that place. */
 descant_status save_best(struct trainer *t, const struct place *place, const float *w);
 descant_status save_keep_outer(struct trainer *t);    /* before finish */
-void save_forget(struct trainer *t);     /* this host's place, of a run of before */
+void save_forget(struct trainer *t);     /* removes this host's place of an earlier run */
 void save_tidy(const struct trainer *t);  /* removes files that a killed run left
                                              unfinished */
 void save_best_path(const struct trainer *t, char *path, size_t room); /* FILE.best */

@@ -75,7 +75,7 @@ static uint64_t print_example(const struct examples *e, size_t i)
     return print;
 }
 
-static void add_block(struct seen *seen, const struct block *block)
+static void add_block(struct data_seen *seen, const struct block *block)
 {
     for (size_t i = 0; i < block->examples.n; i++) {
         if (seen->n == seen->room) {
@@ -89,9 +89,9 @@ static void add_block(struct seen *seen, const struct block *block)
     seen->bad += block->bad;
 }
 
-struct seen read_chunks(const struct data_options *o, uint64_t seed, unsigned who)
+struct data_seen read_chunks(const struct data_options *o, uint64_t seed, unsigned who)
 {
-    struct seen seen = {0};
+    struct data_seen seen = {0};
     struct data *data;
     struct block block = {0};
     seen.status = data_open(&data, o);
@@ -112,14 +112,14 @@ struct seen read_chunks(const struct data_options *o, uint64_t seed, unsigned wh
     return seen;
 }
 
-struct seen read_file(const char *path, enum data_format format)
+struct data_seen read_file(const char *path, enum data_format format)
 {
     struct data_options o = {.paths = &path, .n_paths = 1, .format = format,
                              .n_fields = 4, .max_bad = 1, .log = &listening};
     return read_chunks(&o, 0, 0);
 }
 
-void assert_same(const struct seen *a, const struct seen *b)
+void assert_same(const struct data_seen *a, const struct data_seen *b)
 {
     ck_assert_uint_eq(a->n, b->n);
     for (size_t i = 0; i < a->n; i++)
@@ -134,12 +134,13 @@ int by_chunk(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-struct seen read_shared(const struct data_options *o, uint64_t seed)
+struct data_seen read_shared(const struct data_options *o, uint64_t seed)
 {
-    struct seen a = read_chunks(o, seed, 0), b = read_chunks(o, seed, 1);
+    struct data_seen a = read_chunks(o, seed, 0), b = read_chunks(o, seed, 1);
     ck_assert_int_eq(a.got, DATA_END);
     ck_assert_int_eq(b.got, DATA_END);
-    struct seen all = {.n = a.n + b.n, .lines = a.lines + b.lines, .bad = a.bad + b.bad};
+    struct data_seen all = {
+        .n = a.n + b.n, .lines = a.lines + b.lines, .bad = a.bad + b.bad};
     all.at = malloc((all.n + 1) * sizeof *all.at);
     size_t i = 0, j = 0;
     while (i + j < all.n) {

@@ -18,7 +18,7 @@ bool ends_with(const char *line, const char *end);
 
 /* --- what is read: one number an example, so that runs can be compared --- */
 
-struct seen {
+struct data_seen {
     struct {
         uint64_t chunk, print;
     } *at;
@@ -29,15 +29,15 @@ struct seen {
 };
 
 /* Reads the chunks for which mine says so; 0: all of them. */
-struct seen read_chunks(const struct data_options *o, uint64_t seed, unsigned who);
+struct data_seen read_chunks(const struct data_options *o, uint64_t seed, unsigned who);
 
-struct seen read_file(const char *path, enum data_format format);
-void assert_same(const struct seen *a, const struct seen *b);
+struct data_seen read_file(const char *path, enum data_format format);
+void assert_same(const struct data_seen *a, const struct data_seen *b);
 
 int by_chunk(const void *a, const void *b);
 
 /* Two readers, each with its chunks, put together in the chunks' order. */
-struct seen read_shared(const struct data_options *o, uint64_t seed);
+struct data_seen read_shared(const struct data_options *o, uint64_t seed);
 
 /* --- texts --- */
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-const struct row rows[N_ROWS] = {
+const struct fabric_row rows[N_ROWS] = {
     {.type = &fabric_self, .size = 1},
     {.type = &fabric_loopback, .size = 1, .free = true},
     {.type = &fabric_loopback, .size = 2, .free = true},
@@ -29,8 +29,10 @@ const struct row rows[N_ROWS] = {
     {.type = &fabric_loopback, .size = 2, .fixed = true, .wire = WIRE_Q8},
     {.type = &fabric_loopback, .size = 3, .fixed = true, .wire = WIRE_BF16},
     {.type = &fabric_loopback, .size = 5, .fixed = true, .wire = WIRE_Q8},
-    {.type = &fabric_shm, .size = 1}, {.type = &fabric_shm, .size = 2},
-    {.type = &fabric_shm, .size = 3}, {.type = &fabric_shm, .size = 5},
+    {.type = &fabric_shm, .size = 1},
+    {.type = &fabric_shm, .size = 2},
+    {.type = &fabric_shm, .size = 3},
+    {.type = &fabric_shm, .size = 5},
     /* rows of an even number: some tests are in place on the odd ones */
     {.type = &fabric_shm, .size = 1, .elsewhere = true},
     {.type = &fabric_shm, .size = 3},

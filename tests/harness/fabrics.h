@@ -11,7 +11,7 @@
 
 enum { MOST = 10, BOUND_S = 10, SPINS = 20000000 };
 
-struct row {
+struct fabric_row {
     const struct fabric_type *type;
     int size;
     bool elsewhere;  /* what is not in place is in memory of the callers' own */
@@ -24,7 +24,7 @@ struct row {
 /* Those of shm are the last; each second one is of another parity, for tests that are
  * in place on odd rows. */
 enum { ROWS_WITHOUT_SHM = 18, N_ROWS = 29 };
-extern const struct row rows[N_ROWS];
+extern const struct fabric_row rows[N_ROWS];
 
 struct peer {
     struct fabric *f;
@@ -42,7 +42,7 @@ struct peer {
 };
 
 struct job {
-    const struct row *row;
+    const struct fabric_row *row;
     struct loopback *ranks;
     char address[64], line[512];
     struct log log;

@@ -3,12 +3,12 @@
 #include "harness/heard.h"
 #include "harness/suite.h"
 
-struct heard heard;
+struct heard_lines heard;
 const struct log listening = {.fn = hear, .user = &heard, .rank = -1};
 
 void hear(void *user, enum descant_level level, const char *line)
 {
-    struct heard *to = user;
+    struct heard_lines *to = user;
     size_t used = strlen(to->text);
     if (level < to->least)
         return;

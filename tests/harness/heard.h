@@ -5,17 +5,17 @@
 
 #include "base/base.h"
 
-struct heard {
+struct heard_lines {
     enum descant_level least;   /* lines below it do not count */
     int n;                      /* lines, of which as many are kept as have room: */
     char lines[40][400];
     char text[8192];            /* with an end for each */
 };
 
-/* Of a log, whose user is a struct heard. */
+/* Of a log, whose user is a struct heard_lines. */
 void hear(void *user, enum descant_level level, const char *line);
 
-extern struct heard heard;
+extern struct heard_lines heard;
 extern const struct log listening;      /* to that one */
 
 #endif

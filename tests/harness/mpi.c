@@ -71,7 +71,8 @@ void need_good(enum mpi_library library, int ranks, const char *part)
                   mpi_module_name(library), part, ranks, status, said);
 }
 
-int run_mpi(int argc, char **argv, const struct part *parts, size_t n_parts, TCase *tests)
+int run_mpi(int argc, char **argv, const struct mpi_part *parts, size_t n_parts,
+            TCase *tests)
 {
     for (size_t k = 0; argc > 1 && k < n_parts; k++)
         if (strcmp(argv[1], parts[k].name) == 0)

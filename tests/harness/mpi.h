@@ -30,13 +30,13 @@ enum { LIBRARIES_RUN = MPI_LIBRARIES };
 
 void to_stderr(void *user, enum descant_level level, const char *line);
 
-struct part {
+struct mpi_part {
     const char *name;
     int (*run)(void);
 };
 
 /* main, with the parts that ranks may be told to be. */
-int run_mpi(int argc, char **argv, const struct part *parts, size_t n_parts,
+int run_mpi(int argc, char **argv, const struct mpi_part *parts, size_t n_parts,
             TCase *tests);
 
 /* --- the side of Check --- */

@@ -47,8 +47,8 @@ static _Atomic int links_up;    /* and not gone down together */
 static _Atomic int links_open;  /* and not gone down */
 static pid_t initialised_by;
 
-/* A communicator that not all ranks have asked for yet. MPI writes to it whenever they
- * have, and cannot be told not to: the next that goes up waits for it, and asks for none.
+/* A communicator that not all ranks have asked for yet. MPI writes to it once they have,
+ * and cannot be stopped: the next link that goes up waits for it, and asks for none.
  * Guarded by `going_up`: under MPI_THREAD_MULTIPLE threads may open jobs at once. */
 static pthread_mutex_t going_up = PTHREAD_MUTEX_INITIALIZER;
 static MPI_Comm coming_comm;
@@ -75,7 +75,7 @@ static void progress(void)
 
 /* MPICH over UCX, and over TCP between hosts, waits in MPI_Finalize for messages that UCX
  * no longer moves (github.com/openucx/ucx/issues/8738): such a rank leaves by its
- * launcher alone. Where MPICH was configured with another PMI than its own, its language
+ * launcher alone. Where MPICH was configured with another PMI than its own, its protocol
  * with the launcher is not known. */
 static bool leaves_by_launcher(void)
 {
@@ -119,8 +119,8 @@ static const char *level_name(int level)
     }
 }
 
-/* UCX, which carries MPICH's messages, sends pieces of 8 KiB over TCP if it is told
- * nothing, and a mean within a shadow's budget then takes half as long again. */
+/* UCX, which carries MPICH's messages, sends pieces of 8 KiB over TCP by default, and a
+ * mean within a shadow's budget then takes half as long again. */
 static void send_large_segments(void)
 {
     setenv("UCX_TCP_TX_SEG_SIZE", "64k", 0);
@@ -146,8 +146,9 @@ static bool initialise(struct link_entry *entry, const char **threads)
             return false;
         }
         initialised_by = getpid();
-        /* Else MPICH aborts when one of many requests fails in MPI_Testsome: it asks
-         * these two for the handler. A program that has MPI itself chooses its own. */
+        /* Without these MPICH aborts when one of many requests fails in MPI_Testsome: it
+         * asks these two communicators for the handler. A program that has MPI itself
+         * chooses its own. */
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
         MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
         on_exit(finalise, NULL);
@@ -233,7 +234,8 @@ static void destroy(struct mpi_link *link)
     free(link);
 }
 
-/* The beginning of "Open MPI v4.1.4, package: ..." or "MPICH Version:\t4.0.2\n...". */
+/* Copies the beginning of "Open MPI v4.1.4, package: ..." or "MPICH
+ * Version:\t4.0.2\n...". */
 static void name_version(const char *library, char *version, size_t room)
 {
     const char *number = strstr(library, "Version:");
@@ -356,7 +358,7 @@ static struct link *go_up(struct link_entry *entry, struct link_place *place)
     }
     bool met = duplicate(link, entry);
     if (met) {
-        links_up++;             /* so a process that fails after this does not finalise */
+        links_up++;             /* a process that fails after this does not finalise */
         MPI_Comm_set_errhandler(link->comm, MPI_ERRORS_RETURN);
         met = look_around(link, threads, place);
     }
@@ -457,7 +459,8 @@ static bool test_some(struct mpi_link *link, int *n)
     return works(link, "MPI_Testsome", error);
 }
 
-/* Here and not in grow: messages are sent while the list of the ended is gone through. */
+/* The list grows here, not in grow, for messages are sent while the list of the ended is
+ * read. */
 static bool grow_ended(struct mpi_link *link)
 {
     if (link->room_ended < link->room &&
@@ -496,7 +499,7 @@ static bool collect(struct link *base, struct link_news *news)
     return true;
 }
 
-/* MPI neither tells of a death nor gives up a send. */
+/* MPI neither reports a death nor gives up a send. */
 static bool forget(struct link *base, int rank, uint64_t below)
 {
     struct mpi_link *link = of(base);
@@ -521,8 +524,8 @@ static void sleep_for(struct link *link, uint64_t most_ns, uint64_t until_ns)
     nanosleep(&rest, NULL);
 }
 
-/* A receive that nobody has sent to ends by being cancelled; one that has begun, and a
- * send, need the other rank, which may be gone. */
+/* A receive for which nothing was sent ends by being cancelled; a receive that has begun,
+ * and a send, need the other rank, which may be gone. */
 static void settle(struct mpi_link *link)
 {
     int n;

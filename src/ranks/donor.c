@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/* The donor of a version: it gives pieces of what it holds to ranks that want them
+ * (versions.c), and keeps nothing of a transfer. An answer says which version its piece
+ * is of; a version that is not held here is answered by {0, 0}.
+ *
+ * The vector of a state is what the donor has arrived with, or the centre, so a want
+ * waits until the donor has arrived. No taker holds up the others: a want that waits, and
+ * an answer that a silent taker does not take, are parked (messages.c bounds how many
+ * are).
+ *
+ * All of this runs in the thread that holds the round machine. */
+#include "kernels/vector.h"
+#include "ranks/versions.h"
+
+#include <string.h>
+
+enum { SERVED = 4 };
+
+/* A piece that another rank wants of this one. */
+struct served_want {
+    struct ranks_request request;
+    uint64_t generation;        /* of the asking process */
+    bool waits;                 /* for the wanted piece */
+    uint64_t answered_ns;       /* when the answer left */
+};
+
+struct ranks_donor {
+    struct served_want *served[SERVED];
+    struct ranks_requests all;
+};
+
+/* --- the pieces of a version --- */
+
+size_t ranks_version_bytes(const struct ranks *m)
+{
+    size_t floats = ranks_lane_floats(m) * sizeof(float);
+    size_t list = (size_t)m->place.size * sizeof(struct ranks_entry);
+    return sizeof(struct version_answer) + (floats > list ? floats : list);
+}
+
+static size_t vectors(const struct ranks *m, enum ranks_version which)
+{
+    return which == VERSION_LIST ? 0
+           : which == VERSION_RESULT || which == VERSION_ROWS
+               ? 1
+               : 1 + (size_t)m->n_outer + (m->f.center != NULL);
+}
+
+static size_t pieces_each(const struct ranks *m, uint64_t n)
+{
+    size_t floats = ranks_lane_floats(m);
+    return (n + floats - 1) / floats;
+}
+
+size_t ranks_version_count(const struct ranks *m, enum ranks_version which, uint64_t n)
+{
+    return 1 + vectors(m, which) * pieces_each(m, n);
+}
+
+/* Pieces follow each other vector by vector, from 1 on. */
+size_t ranks_version_place(const struct ranks *m, size_t piece, uint64_t n,
+                       struct chunk *chunk)
+{
+    size_t each = pieces_each(m, n), floats = ranks_lane_floats(m);
+    size_t at = (piece - 1) % each * floats;
+
+    *chunk = (struct chunk){at, n - at < floats ? n - at : floats};
+    return (piece - 1) / each;
+}
+
+/* --- wants --- */
+
+/* Whether this rank's vectors, or the centre, are the state of the version that it holds.
+ * A rank that brings a state for all has that state in its vectors already, before the
+ * round that makes it the job's. */
+static bool shows_state(const struct ranks *m)
+{
+    bool own = m->stage == STAGE_ARRIVED && !m->held.state_waits && !m->gradients &&
+               (m->x.kind != EXCHANGE_STATE || m->x.final);
+
+    return !m->round.active && !ledger_view(m->ledger).hollow && (m->f.center || own);
+}
+
+enum verdict { HAS, WAITS, HAS_NONE };
+
+static enum verdict look_for(const struct ranks *m, const struct version_want *want)
+{
+    struct ledger_version held = ledger_view(m->ledger).held;
+
+    if (want->which == VERSION_ROWS)
+        return !m->base.rows || !ledger_same(m->base.held, want->version) ? HAS_NONE
+               : m->base.moves                                     ? WAITS
+                                                                   : HAS;
+    if (!ledger_same(held, want->version))
+        return HAS_NONE;
+    if (want->which == VERSION_RESULT)
+        return m->held.mean != ledger_series_of(held) || m->round.active ? HAS_NONE : HAS;
+    return want->which == VERSION_LIST || shows_state(m) ? HAS : WAITS;
+}
+
+static size_t write_list(const struct ranks *m, struct version_answer *out)
+{
+    struct ranks_entry *entries = (struct ranks_entry *)(void *)out->floats;
+
+    bool rows = out->which == VERSION_ROWS;
+    const struct ledger_entry *list = rows ? m->base.merged : m->list;
+
+    ledger_merged(m->ledger, m->list);
+    for (int k = 0; k < m->place.size; k++)
+        entries[k] = (struct ranks_entry){.rank = k, .generation = list[k].generation,
+                                          .seq = list[k].seq};
+    return (size_t)m->place.size * sizeof *entries;
+}
+
+static size_t write_floats(const struct ranks *m, struct version_answer *out)
+{
+    const float *center = m->f.center;
+    struct chunk chunk;
+    size_t which = ranks_version_place(m, out->piece, out->n, &chunk);
+
+    if (out->which == VERSION_ROWS)
+        vector_gather(m->base.rows, chunk, out->floats, false);
+    else if (out->which == VERSION_RESULT)
+        memcpy(out->floats, m->mean + chunk.from, chunk.n * sizeof(float));
+    else if (which == 0 && !center)
+        vector_gather(m->x.in, chunk, out->floats, false);
+    else if (which == 0 || which > (size_t)m->n_outer)
+        memcpy(out->floats, center + chunk.from, chunk.n * sizeof(float));
+    else
+        memcpy(out->floats, m->f.outer[which - 1] + chunk.from, chunk.n * sizeof(float));
+    return chunk.n * sizeof(float);
+}
+
+static uint64_t floats_of(const struct ranks *m, const struct version_want *want)
+{
+    return want->which == VERSION_RESULT                  ? m->held.mean_n
+           : want->which == VERSION_ROWS && m->base.rows ? m->base.rows->n
+                                                          : m->n;
+}
+
+static void serve(struct ranks *m, struct served_want *s)
+{
+    const struct version_want *want = s->request.in;
+    enum verdict verdict = look_for(m, want);
+    struct version_answer *out = s->request.out;
+    size_t bytes = 0;
+
+    s->waits = verdict == WAITS;
+    if (s->waits) {
+        m->called |= m->stage == STAGE_IDLE && !m->f.center;
+        return;
+    }
+    *out = (struct version_answer){.transfer = want->transfer, .which = want->which,
+                           .piece = want->piece, .center_state = m->held.center};
+    out->n = floats_of(m, want);
+    if (verdict == HAS && want->piece < ranks_version_count(m, want->which, out->n)) {
+        out->version = want->version;
+        out->content = want->which == VERSION_STATE && !m->f.center ? m->seq : 0;
+        out->note = m->x.note;
+        bytes = out->piece ? write_floats(m, out) : write_list(m, out);
+    }
+    s->answered_ns = m->now_ns;
+    ranks_send_op(m, &s->request.send, out, sizeof *out + bytes, TAG_VERSION);
+}
+
+/* Makes the place free for another want as soon as it can be: a want that waits is
+ * parked, and so is an answer that left `dead` ago, whose taker is silent, slow, or takes
+ * nothing. */
+static void go_on(struct ranks *m, unsigned slot)
+{
+    struct ranks_donor *d = m->donor;
+    struct served_want *s = d->served[slot];
+    struct ranks_request *r = &s->request;
+    bool slow = r->send.busy && m->now_ns - s->answered_ns >= m->dead_ns;
+
+    if (r->receive.busy || (r->send.busy && !slow))
+        return;
+    if (s->waits || slow)
+        s = ranks_request_park(m, &d->all, r);
+    if (!s)
+        return;
+    d->served[slot] = s;
+    r = &s->request;
+    r->receive.rank = LINK_ANY;
+    ranks_receive_any(m, &r->receive, r->in, sizeof(struct version_want), TAG_WANT);
+}
+
+static void wanted(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    struct served_want *s = op->of;
+    const struct version_want *want = s->request.in;
+
+    op->busy = false;
+    if (ended->failed) {                /* of another length */
+        go_on(m, op->slot);
+        return;
+    }
+    s->request.send.rank = ended->from;
+    s->generation = m->peers[ended->from].generation;
+    if (ended->bytes == sizeof *want && want->which <= VERSION_ROWS)
+        serve(m, s);
+    else
+        ranks_refuse(m, ended->from, "it wants no piece of a state");
+    go_on(m, op->slot);
+}
+
+static void served(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    struct served_want *s = op->of;
+
+    (void)ended;
+    op->busy = false;
+    if (s->request.parked)
+        ranks_request_release(&m->donor->all, &s->request);
+    else
+        go_on(m, op->slot);
+}
+
+/* Serves a want that waited, if the process that sent it is still there. */
+static void serve_again(struct ranks *m, struct served_want *s)
+{
+    if (s->generation && s->generation == m->peers[s->request.send.rank].generation)
+        serve(m, s);
+    else
+        s->waits = false;
+    if (!s->waits)
+        ranks_request_release(&m->donor->all, &s->request);
+}
+
+void ranks_donor_step(struct ranks *m)
+{
+    struct ranks_request *next;
+
+    for (struct ranks_request *r = m->donor->all.parked; r; r = next) {
+        struct served_want *s = (struct served_want *)(void *)r;
+        next = r->next;
+        if (s->waits)
+            serve_again(m, s);
+    }
+    for (unsigned i = 0; i < SERVED; i++) {
+        if (m->donor->served[i]->waits)
+            serve_again(m, m->donor->served[i]);
+        go_on(m, i);
+    }
+}
+
+/* --- memory --- */
+
+descant_status ranks_donor_init(struct ranks *m)
+{
+    struct ranks_donor *d = m->donor = memory_take(sizeof *d);
+    bool had = d != NULL;
+
+    if (!had)
+        return DESCANT_MEMORY;
+    d->all = (struct ranks_requests){.record = sizeof(struct served_want),
+                                     .out_bytes = ranks_version_bytes(m),
+                                     .in_bytes = sizeof(struct version_want),
+                                     .sent = served, .received = wanted};
+    for (unsigned i = 0; had && i < SERVED; i++)
+        had = (d->served[i] = ranks_request_make(&d->all, i)) != NULL;
+    return had ? DESCANT_OK : DESCANT_MEMORY;
+}
+
+void ranks_donor_fini(struct ranks *m)
+{
+    struct ranks_donor *d = m->donor;
+
+    if (!d)
+        return;
+    for (int i = 0; i < SERVED; i++)
+        memory_give(d->served[i]);
+    ranks_requests_fini(&d->all);
+    memory_give(d);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/* The coordinator's view of the round that gathers: the members that it is of, those that
+ * have arrived, and whether it may close. Each HERE is counted as it comes, so that a
+ * round of a thousand members is not counted a thousand times. */
+#include "ranks/ledger_state.h"
+
+static bool has_arrived(const struct ledger *l, const struct ledger_seat *s)
+{
+    return is_here(l, s) && ledger_holds_newest(l, s) && s->told.seq &&
+           RULE(MERGED, s->told.seq > merged_of(s, s->told.generation));
+}
+
+bool ledger_arrived(const struct ledger *l, int rank)
+{
+    return has_arrived(l, &l->seats[rank]);
+}
+
+/* A hollow member, which holds the newest version without its state, is in a round only
+ * where all that hold the version are hollow. */
+static bool is_counted(const struct ledger *l, const struct ledger_seat *s)
+{
+    return has_arrived(l, s) &&
+           (!s->told.hollow ||
+            ledger_gives(l, ledger_donor(l, l->newest, -1)) == GIVES_HOLLOW);
+}
+
+/* Whether a newcomer is taking the newest version. */
+static bool is_taken(const struct ledger *l)
+{
+    for (int r = 0; r < l->o.ranks; r++) {
+        const struct ledger_seat *s = &l->seats[r];
+        if (is_newcomer(l, s) && !s->is_slow && !ledger_same(s->told.version, l->newest))
+            return true;
+    }
+    return false;
+}
+
+static int quorum_of(const struct ledger *l, int members)
+{
+    return l->o.quorum && l->o.quorum < members ? l->o.quorum : members;
+}
+
+static enum standing standing_of(const struct ledger *l, const struct ledger_seat *s)
+{
+    if (!s->in_list[MEMBER] || (is_here(l, s) && s->told.absent))
+        return STANDING_NONE;
+    return at_end(l, s) ? STANDING_END : STANDING_WORK;
+}
+
+static void count(struct ledger *l, const struct ledger_seat *s, int by)
+{
+    enum standing standing = standing_of(l, s);
+    bool hollow = is_hollow(l, s) && standing == STANDING_WORK;
+    bool arrived = has_arrived(l, s);
+
+    l->counts.members[standing] += by;
+    l->counts.arrived[standing] += arrived && !hollow ? by : 0;
+    l->counts.hollow += hollow ? by : 0;
+    l->counts.hollow_arrived += arrived && hollow ? by : 0;
+}
+
+/* A seat's HERE is counted as it comes; any other change makes all seats be counted
+ * anew. */
+void ledger_tell_of(struct ledger *l, struct ledger_seat *s,
+                    const struct ledger_decision *here)
+{
+    if (l->counts.known)
+        count(l, s, -1);
+    s->told = *here;
+    s->outdated = false;
+    if (l->counts.known)
+        count(l, s, 1);
+}
+
+/* If a member can give the newest version's state, the round waits until the hollow
+ * members have taken it. If all members that had it bring another state for all, the
+ * round is of those, and the hollow members take the state that it leaves. */
+static void add_hollow(const struct ledger *l, struct gathering *g)
+{
+    if (g->of != STANDING_WORK || !l->counts.hollow)
+        return;
+    enum gives gives = ledger_gives(l, ledger_donor(l, l->newest, -1));
+    if (gives == GIVES_BRINGER)
+        g->members -= l->counts.hollow;
+    else if (gives == GIVES_HOLLOW)
+        g->arrived += l->counts.hollow_arrived;
+}
+
+static struct gathering gather(struct ledger *l)
+{
+    struct gathering g = {0};
+
+    for (int r = 0; !l->counts.known && r < l->o.ranks; r++)
+        count(l, &l->seats[r], 1);
+    l->counts.known = true;
+    for (enum standing s = STANDING_END; s <= STANDING_WORK; s++)
+        gathering_add(&g, s, l->counts.members[s], l->counts.arrived[s]);
+    add_hollow(l, &g);
+    return g;
+}
+
+/* A round closes only upon a version that the coordinator holds itself, so that it knows
+ * what is merged. */
+static bool may_close(const struct ledger *l, struct gathering g)
+{
+    return l->member && l->coordinator == l->o.rank && !l->promised && !l->open &&
+           ledger_same(l->held, l->newest) && g.arrived && l->since_ns &&
+           (g.arrived == g.members || l->now_ns + 1 >= l->since_ns + l->o.grace_ns) &&
+           RULE(HOLD, ledger_enough(l, MEMBER, l->coordinator, ledger_holds_newest));
+}
+
+/* Since when a quorum has arrived. */
+void ledger_watch_quorum(struct ledger *l)
+{
+    struct gathering g = gather(l);
+
+    if (!g.arrived || g.arrived < quorum_of(l, g.members))
+        l->since_ns = 0;
+    else if (!l->since_ns)
+        l->since_ns = l->now_ns + 1;
+}
+
+struct ledger_gathering ledger_gathering(struct ledger *l, struct ledger_entry *list)
+{
+    struct gathering g = gather(l);
+    bool closes = may_close(l, g);
+
+    for (int r = 0; list && r < l->o.ranks; r++) {
+        const struct ledger_seat *s = &l->seats[r];
+        bool of = g.of && standing_of(l, s) == g.of;
+        list[r].generation = of ? s->in_list[MEMBER] : 0;
+        list[r].seq = of && is_counted(l, s) ? s->told.seq : 0;
+    }
+    return (struct ledger_gathering){g.members, g.arrived, g.of != STANDING_WORK, closes,
+                                     closes && is_taken(l)};
+}
+
+bool ledger_close(struct ledger *l)
+{
+    struct gathering g = gather(l);
+
+    if (!may_close(l, g))
+        return false;
+    l->since_ns = 0;
+    for (int r = 0; r < l->o.ranks; r++) {
+        struct ledger_seat *s = &l->seats[r];
+        s->in = standing_of(l, s) == g.of && is_counted(l, s) ? s->told.seq : 0;
+        if (s->in_list[MEMBER] && (s->in || !l->o.fixed))
+            ledger_owe(l, r, LEDGER_GO);
+    }
+    l->before = l->held;
+    l->newest = (struct ledger_version){l->epoch, l->held.number + 1};
+    l->open = true;
+    forget_counts(l);
+    gather(l);
+    tell(l, LEDGER_OPEN);
+    return true;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* Words: the short messages by which ranks agree on members and rounds, and the lists
+ * that follow some of them. Their layout is the protocol between ranks. */
+#ifndef RANKS_WORDS_H
+#define RANKS_WORDS_H
+
+#include "ranks/ledger.h"
+
+enum {
+    RANKS_PROTOCOL = 11,        /* of the words and pieces between ranks */
+    RANKS_TEXT = 640            /* bytes of a word's text, with its end */
+};
+
+enum ranks_what {
+    /* to the coordinator; HERE also from it */
+    WORD_HELLO,         /* it has started; its manifest follows */
+    WORD_HERE,          /* its ledger's state and, if it has arrived, its exchange */
+    WORD_LEAVE,         /* it begins nothing more; where the link is fixed */
+    /* from the coordinator */
+    WORD_CALL,          /* others wait for your arrival */
+    WORD_GO,            /* the round is closed; runs of seats follow */
+    WORD_VOID,          /* your elastic exchange goes on by itself */
+    WORD_MEMBERS,       /* so many take part; `source` no longer does */
+    WORD_LATE,          /* the ranks that your round waits for; struct awaited follows */
+    WORD_FAIL,          /* the job has failed, or this newcomer differs; text follows */
+    WORD_BYE,           /* all have left; where the link is fixed */
+    WORD_ROWS, WORD_ROWS_CALL, WORD_ROWS_GO, WORD_ROWS_HAVE, WORD_ROWS_TAKE,
+    WORD_LEAD,          /* see rows.c */
+    WORD_FENCE, WORD_PROPOSE, WORD_STANDS, WORD_TAKE,   /* members.c */
+    WORD_FORM,          /* from rank 0, where ranks come and go: the list with which the
+                           job begins */
+    WORD_ALIVE,         /* to a member of a round that lasts */
+    WORD_ROWS_NONE, WORD_ROWS_LACK      /* rows.c */
+};
+
+/* The ledger's part of a word (struct ledger_decision). */
+struct ranks_ledger {
+    uint64_t generation, epoch, ballot, accepted, arrival;
+    struct ledger_version version, base;
+    int32_t coordinator, about;
+    uint32_t fresh, vouched, leaves, final, absent, cannot_give, hollow, unused;
+};
+
+/* An entry of the list that follows such a word, or is part of a version. */
+struct ranks_entry {
+    int32_t rank;
+    uint32_t unused;
+    uint64_t generation, seq;   /* seq: of a version */
+};
+
+struct ranks_word {
+    uint32_t what, protocol;
+    uint32_t seq;               /* HERE: the number of the exchange that has arrived */
+    uint32_t kind, final, bad;  /* final: HERE, GO; MEMBERS: `source` has begun its
+                                   finish */
+    uint64_t refers;            /* HERE: the series of the round whose result is the
+                                   sender's reference */
+    uint32_t encoded;           /* GO: the mean is sent as the plan's wire says */
+    uint32_t round;
+    int32_t source;             /* GO: of a state; -1: of a mean without a good
+                                   contribution. MEMBERS: the rank that has left */
+    uint32_t members, epoch, status, seats;
+    uint32_t threads;           /* HELLO */
+    int32_t host, local_rank;   /* HELLO */
+    /* n: floats; HERE of a newcomer: pieces taken so far */
+    uint64_t n, agree, priority, manifest_bytes;
+    uint64_t note;              /* HERE: the sender's; GO: of a state, the source's */
+    uint64_t stands;            /* the epoch that stands, as far as the sender knows */
+    double weight;
+    struct ranks_ledger ledger;
+};
+
+/* A member of a round. */
+struct ranks_seat {
+    int32_t rank;
+    uint32_t seq;               /* the number of the member's exchange; 0: it only
+                                   helps */
+    uint64_t arrival;           /* the ledger's seq of the arrival; 0: it only helps */
+    uint32_t threads;           /* of all ranks on its machine */
+    uint32_t bad;
+    int32_t host, local_rank;   /* host: the lowest rank of its machine; local_rank: its
+                                   place there */
+    double share;               /* of a mean */
+};
+
+/* So many seats whose ranks follow each other and which differ in nothing but their
+ * places (seats.c). */
+struct ranks_run {
+    struct ranks_seat first;
+    uint32_t n;
+    uint32_t apart;             /* each is alone on its host; 0: all are on one */
+};
+
+/* A leader's part in a round of rows. */
+struct rows_seat {
+    int32_t rank;
+    uint32_t unused;
+    uint64_t bytes;
+    uint64_t generation, seq;   /* the process and number of the part; 0 where the link is
+                                   fixed */
+};
+
+#endif
