@@ -106,9 +106,11 @@ MPICC_mpich := $(shell command -v mpicc.mpich || { mpicc -show 2>/dev/null | gre
 	command -v mpicc; })
 MODULES := $(foreach l,$(if $(CROSS),,openmpi mpich),$(if $(MPICC_$l),$(B)/descant-mpi-$l.so))
 BASIC += -DDESCANT_MODULES='"$(LIBDIR)/descant"'
+# descant run needs no training; of what training has, it has signals.c.
+HOSTS_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(wildcard src/hosts/*.c) $(if $(HAVE_TRAIN),,src/run/signals.c))
 PROGRAM_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(if $(HAVE_TRAIN),$(wildcard src/cli/*.c),\
-	$(filter-out $(TRAIN_COMMANDS),$(wildcard src/cli/*.c))))
-PROGRAM := $(if $(PROGRAM_OBJECTS),$(B)/descant)
+	$(filter-out $(TRAIN_COMMANDS),$(wildcard src/cli/*.c)))) $(HOSTS_OBJECTS)
+PROGRAM := $(if $(filter %/main.o,$(PROGRAM_OBJECTS)),$(B)/descant)
 CLI_OBJECTS := $(filter-out $(B)/cli/main.o,$(PROGRAM_OBJECTS))
 # descant-bench, which `descant bench` runs.
 BENCH_OBJECTS := $(patsubst %.c,$(B)/%.o,$(filter-out $(if $(HAVE_TRAIN),,\
