@@ -110,6 +110,7 @@ enum { LINE_MOST = 16 << 10 };  /* longer lines are cut */
 struct output_lines {
     FILE *to;
     int rank;                   /* -1: without [RANK] */
+    bool returned;              /* the last byte was a carriage return */
     size_t n;
     char line[LINE_MOST];
 };

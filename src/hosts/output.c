@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What ranks print, in whole lines with the rank before each, so that ranks do not break
- * into each other's lines. A line of over 16 KiB comes in several. */
+ * into each other's lines. A line of over 16 KiB comes in several, and one that a carriage
+ * return begins anew, as progress does, comes as often. */
 #include "hosts/hosts.h"
 
 #include <string.h>
@@ -10,6 +11,7 @@ void output_init(struct output_lines *lines, FILE *to, int rank)
     lines->to = to;
     lines->rank = rank;
     lines->n = 0;
+    lines->returned = false;
 }
 
 static void put_line(struct output_lines *lines)
@@ -23,17 +25,14 @@ static void put_line(struct output_lines *lines)
 
 void output_put(struct output_lines *lines, const char *bytes, size_t n)
 {
-    while (n > 0) {
-        const char *end = memchr(bytes, '\n', n);
-        size_t part = end ? (size_t)(end - bytes) : n, room = LINE_MOST - lines->n;
-        bool whole = end && part <= room;
-        part = part < room ? part : room;
-        memcpy(lines->line + lines->n, bytes, part);
-        lines->n += part;
-        if (whole || lines->n == LINE_MOST)
+    for (const char *end = bytes + n; bytes < end; bytes++) {
+        bool ends = *bytes == '\n' || *bytes == '\r';
+        bool second = *bytes == '\n' && lines->returned;
+        lines->returned = *bytes == '\r';
+        if (!ends)
+            lines->line[lines->n++] = *bytes;
+        if ((ends && !second) || lines->n == LINE_MOST)
             put_line(lines);
-        bytes += part + whole;
-        n -= part + whole;
     }
     fflush(lines->to);
 }
