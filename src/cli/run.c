@@ -19,7 +19,7 @@ static const struct option settings[] = {
     TEXT("secret", secret, "a file that descant secret has made; else the run makes one"),
     FLAG("insecure", insecure, "no secret: whoever reaches the port may come"),
     {"restarts", OPTION_REAL, AT(restarts), 0, 1e5, "auto",
-     "of a rank that dies, in a row; auto: after failures 3, after signals without end"},
+     "of a rank that dies, in a row; auto, 3 after failures, without end after signals"},
     TEXT("ssh", ssh, "the command that gets a host, and a line for its shell"),
     TEXT("env", env, "variables to hand to ranks over ssh: names, with commas"),
     FLAG("plain", plain, "lines as ranks print them, without [RANK] before each"),
