@@ -26,48 +26,29 @@ static const struct option settings[] = {
 };
 enum { N_SETTINGS = sizeof settings / sizeof *settings };
 
-static void help(FILE *out, const struct hosts_options *o)
-{
-    fputs("usage: descant run [OPTIONS] -- COMMAND [ARGUMENTS]\nstarts COMMAND on "
-          "hosts, over ssh where that is not this one, as ranks of one job, and a rank "
-          "that dies again, alone. COMMAND finds RANK, WORLD_SIZE, LOCAL_RANK, "
-          "LOCAL_WORLD_SIZE and DESCANT_JOB, the job's address\n\n",
-          out);
-    settings_help(out, settings, N_SETTINGS, o);
-}
-
-/* -n is --per-host. */
-static void lengthen(char **words, int n)
-{
-    static char per_host[] = "--per-host";
-    for (int k = 0; k < n; k++)
-        if (strcmp(words[k], "-n") == 0)
-            words[k] = per_host;
-}
-
-/* The options end at "--". */
-static int parse(const struct cli *cli, struct hosts_options *o)
-{
-    struct cli own = *cli;
-    own.argc = 0;
-    while (own.argc < cli->argc && strcmp(cli->argv[own.argc], "--") != 0)
-        own.argc++;
-    if (settings_wants_help(&own)) {
-        help(cli->out, o);
-        return -1;
-    }
-    lengthen(own.argv, own.argc);
-    int status = settings_parse(&own, settings, N_SETTINGS, o);
-    if (status == CLI_DONE && own.argc + 1 >= cli->argc)
-        status = cli_bad_use(cli, "there is no COMMAND after --");
-    o->command = cli->argv + own.argc + 1;
-    return status;
-}
+static const char usage[] =
+    "run [OPTIONS] -- COMMAND [ARGUMENTS]\nstarts COMMAND on hosts, over ssh where that "
+    "is not this one, as ranks of one job, and a rank\nthat dies again, alone. COMMAND "
+    "finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and DESCANT_JOB, the\njob's "
+    "address\n";
 
 int cli_run(const struct cli *cli)
 {
+    static char per_host[] = "--per-host";
     struct hosts_options o = {.each = 1, .restarts = RESTARTS_AUTO, .ssh = SSH};
-    int status = parse(cli, &o);
-    return status == CLI_DONE ? hosts_run(&o, cli->out, cli->err)
-           : status < 0 ? CLI_DONE : status;
+    struct cli own = *cli;
+    int status;
+
+    for (own.argc = 0; own.argc < cli->argc; own.argc++) {
+        if (strcmp(own.argv[own.argc], "--") == 0)
+            break;
+        if (strcmp(own.argv[own.argc], "-n") == 0)
+            own.argv[own.argc] = per_host;
+    }
+    if (!settings_take(&own, usage, settings, N_SETTINGS, &o, &status))
+        return status;
+    if (own.argc + 1 >= cli->argc)
+        return cli_bad_use(cli, "there is no COMMAND after --");
+    o.command = cli->argv + own.argc + 1;
+    return hosts_run(&o, cli->out, cli->err);
 }
