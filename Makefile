@@ -106,9 +106,13 @@ MPICC_mpich := $(shell command -v mpicc.mpich || { mpicc -show 2>/dev/null | gre
 	command -v mpicc; })
 MODULES := $(foreach l,$(if $(CROSS),,openmpi mpich),$(if $(MPICC_$l),$(B)/descant-mpi-$l.so))
 BASIC += -DDESCANT_MODULES='"$(LIBDIR)/descant"'
+# descant run needs no training; of what training has, it has signals.c.
+HOSTS_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(wildcard src/hosts/*.c))
+HOSTS_NEED := $(B)/run/signals.o
 PROGRAM_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(if $(HAVE_TRAIN),$(wildcard src/cli/*.c),\
-	$(filter-out $(TRAIN_COMMANDS),$(wildcard src/cli/*.c))))
-PROGRAM := $(if $(PROGRAM_OBJECTS),$(B)/descant)
+	$(filter-out $(TRAIN_COMMANDS),$(wildcard src/cli/*.c)))) \
+	$(HOSTS_OBJECTS) $(if $(HAVE_TRAIN),,$(HOSTS_NEED))
+PROGRAM := $(if $(filter %/main.o,$(PROGRAM_OBJECTS)),$(B)/descant)
 CLI_OBJECTS := $(filter-out $(B)/cli/main.o,$(PROGRAM_OBJECTS))
 # descant-bench, which `descant bench` runs.
 BENCH_OBJECTS := $(patsubst %.c,$(B)/%.o,$(filter-out $(if $(HAVE_TRAIN),,\
@@ -218,7 +222,7 @@ $(B)/descant $(B)/descant-bench: $(TRAIN_OBJECTS) $(OBJECTS)
 
 $(B)/tests/%: tests/%.c $(HARNESS) $(OBJECTS) Makefile
 	@mkdir -p $(@D)
-	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests $< $(HARNESS) $(filter-out $(INSIDE),$(OBJECTS)) \
+	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests $< $(HARNESS) $(filter-out $(INSIDE),$(OBJECTS)) $(BESIDE) \
 		$(CHECK_LIBS) $(LIBS) $(LDFLAGS) -o $@
 
 # What tests share: of the archive each takes the files that it uses.
@@ -238,6 +242,8 @@ $(B)/harness/%.o: tests/%.c Makefile
 
 # Includes the sources, to break their rules.
 $(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _epoch.o _round.o _state.o _word.o)
+$(B)/tests/test_hosts $(B)/tests/test_run: $(HOSTS_OBJECTS) $(HOSTS_NEED)
+$(B)/tests/test_hosts $(B)/tests/test_run: BESIDE := $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(B)/tests/test_comings: $(B)/tests/faults
 $(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs link_contract bsp_net): | $(MODULES)
 # Has some of MPI's functions, for the modules to find.

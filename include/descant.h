@@ -104,8 +104,8 @@ typedef int descant_on_event(void *user, const struct descant_event *event);
  * that log_user and event_user point to is the caller's, and must stay until close has
  * returned. */
 struct descant_options {
-    const char *job;     /* "self", "shm:NAME[,rate=1gbit][,rtt=1ms]", "mpi"; NULL: see
-                            descant_open */
+    const char *job;     /* "self", "shm:NAME[,rate=1gbit][,rtt=1ms]", "mpi",
+                            "tcp:HOST:PORT[,ranks=64]"; NULL: see descant_open */
     const char *plan;    /* "shadow-easgd", "dasgd,every=8,delay=2"; NULL: DESCANT_PLAN */
     int rank;            /* -1: the launcher's variable, or else the lowest free one */
     int size;            /* trainers to wait for at the start; 0: the launcher's number,
@@ -133,13 +133,17 @@ DESCANT_API struct descant_options descant_options_default(void);
 
 /* Joins the job. close releases it.
  *
- * Without an address the launcher decides. Ranks that mpirun or srun has started use
- * "mpi", if the library's module for it is installed. Where WORLD_SIZE is above 1
- * (torchrun on one machine) the address is "shm:" and a name made from the launcher's
- * rendezvous. Otherwise it is "self". The made name has the number of jobs that this
- * process has started under it. So all trainers must start their jobs in the same order,
- * and a trainer that is started anew comes to the first job; trainers that are threads of
- * one process must give a name instead. A given name is used as it is.
+ * Without an address the variable DESCANT_JOB has it; else the launcher decides. Ranks
+ * that mpirun or srun has started use "mpi", if the library's module for it is installed.
+ * Without MPI, ranks of several hosts that torchrun or srun has started use
+ * "tcp:HOST:PORT" at the host of rank 0, followed by what the variable DESCANT_TCP has, as
+ * secret=FILE; the port is MASTER_PORT + 1, or made from the numbers of Slurm's job and
+ * step. Where WORLD_SIZE is above 1 (torchrun on one machine) the address is "shm:" and a
+ * name made from the launcher's rendezvous. Otherwise it is "self". A made name or port
+ * counts the jobs that this process has started under it. So all trainers must start their
+ * jobs in the same order, and a trainer that is started anew comes to the first job;
+ * trainers that are threads of one process must give a name instead. An address that is
+ * given, or in DESCANT_JOB, is used as it is.
  *
  * Ranks of "mpi" that are all on one machine exchange in its memory; ranks of
  * "mpi:messages" do not. Without a plan the variable DESCANT_PLAN has it, or else it is

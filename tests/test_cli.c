@@ -46,6 +46,14 @@ static const struct {
     {"plans --html", "descant plans: unknown option --html\n"},
     {"plans --markdwon", "unknown option --markdwon (did you mean --markdown?)\n"},
     {"plans --markdown=1", "--markdown takes no value"},
+    {"run", "descant run: there is no COMMAND after --\n"},
+    {"run --", "there is no COMMAND after --"},
+    {"run -n 2 hello", "'hello' is not an option"},
+    {"run -n 0 -- true", "--per-host 0: allowed is a whole number from 1 to 4096"},
+    {"run -n -- true", "--per-host needs a value"},
+    {"run --host a -- true", "unknown option --host (did you mean --hosts?)"},
+    {"run --port 65536 -- true", "--port 65536: allowed is a whole number from 0 to 65535"},
+    {"run --restarts -1 -- true", "--restarts -1: allowed is a number from 0 to 100000, or auto"},
     {"bench step --calls 500 --calls 600", "--calls is given twice"},
     {"bench step --json --json", "--json is given twice"},
 #ifdef DESCANT_TRAIN
@@ -108,7 +116,7 @@ END_TEST
 
 START_TEST(help_and_version)
 {
-    static const char *const lines[] = {"--help", "info --help", "plans --help", "bench --help",
+    static const char *const lines[] = {"--help", "info --help", "plans --help", "run --help", "bench --help",
                                         "bench step --help", "bench exchange --help",
                                         "bench overlap --help", "bench segment --help", "-h",
                                         "info -h", "plans -h", "bench -h", "bench step -h"};

@@ -9,8 +9,8 @@
             optimizer.step()
             sync.step()
 
-Each process is a trainer. Started by torchrun, mpirun, srun, or with RANK, WORLD_SIZE and
-MASTER_PORT set, they find each other; a process without a launcher is a job of its own. Data is
+Each process is a trainer. Started by descant run, torchrun, mpirun, srun, or with RANK, WORLD_SIZE
+and MASTER_PORT set, they find each other; a process without a launcher is a job of its own. Data is
 sharded by the caller's sampler. What the library says goes to the logger "descant".
 
 Kept in step are floating parameters that are trained (frozen=True: all of them), a module's of
@@ -33,6 +33,7 @@ from . import _library
 from ._library import Error
 from ._moments import Moments
 from ._optimizers import calls_hooks, unwrapped
+from ._rendezvous import torchrun_address
 from ._sync import Event, Sync
 
 __all__ = ["Error", "Event", "Hook", "Plan", "Sync", "attach", "hook", "info", "plans"]
@@ -59,7 +60,9 @@ def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *,
 
     plan: a preset and changes to it, "dasgd,every=8,delay=2"; without it the variable DESCANT_PLAN,
     else "shadow-delta", or "shadow-easgd" with optimizer=; descant.plans() has them all. job: "self",
-    "shm:NAME" for trainers of one machine, "mpi"; without it, the launcher's. rank, and size, the
+    "shm:NAME" for trainers of one machine, "mpi", "tcp:HOST:PORT"; without it the variable DESCANT_JOB,
+    else the launcher's; under torchrun on several hosts that is over TCP, with what the variable
+    DESCANT_TCP has (secret=FILE). rank, and size, the
     trainers to wait for: without them the launcher's; where there is none, the lowest rank that is
     free, and nobody is waited for. start_s: seconds that attach waits for the others. workers:
     threads that will call step. Under shadow plans, sync_cpu is the share of a core that the exchange may use (0: a core, if one
@@ -72,6 +75,8 @@ def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *,
     at finish (the first trainer's, with final="local"); or "leave". final: what finish gives all: the
     "mean" of the trainers' parameters, the first one's ("local"), or the plan's "central" copy or
     global version; without it "mean", and "local" under the plans none and allreduce."""
+    if job is None:
+        job = torchrun_address(rank, size, start_s)
     options = _library.library.descant_options_default()
     options.job, options.plan = _library.text("job", job), _library.text("plan", plan)
     options.workers, options.rank, options.size = workers, rank, size

@@ -232,6 +232,13 @@ void shown_clear_line(FILE *stream);    /* of that terminal */
  * 0; of a shown stream, of the first one that failed. */
 int stream_error(FILE *stream);
 
+/* --- hostlist.c --- */
+
+enum hostlist { HOSTLIST_BAD, HOSTLIST_END, HOSTLIST_HOST };
+/* Host k, from 0, of a list as Slurm writes it: "a,node[01-16,20]". END: there are only k
+ * of them; BAD: it is no list up to there, or the name does not fit. */
+enum hostlist hostlist_host(const char *list, int64_t k, char *host, size_t room);
+
 /* --- file.c --- */
 
 /* Follows symbolic links to the place where a file of that name is, or will be: a file

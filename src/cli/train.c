@@ -94,7 +94,8 @@ static bool sizes_good(const struct cli *cli, const char *option, const char *te
     return false;
 }
 
-/* How many trainers a launcher has started, this process among them; 0: there is none. */
+/* How many trainers a launcher has started, this process among them; 0: there is none. A
+ * Slurm job's script has the number of tasks, too, and is none of them. */
 static int launched(void)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
@@ -102,7 +103,9 @@ static int launched(void)
     const char *size = getenv("WORLD_SIZE");
     bool mpi = mpi_module_launcher() != MPI_LAUNCHER_NONE;
 
-    for (int k = 0; mpi && !size && k < 3; k++)
+    bool ranks = mpi || getenv("SLURM_STEP_ID");
+
+    for (int k = 0; ranks && !size && k < 3; k++)
         size = getenv(sizes[k]);
     return size && atoi(size) > 1 ? atoi(size) : mpi;
 }
@@ -119,7 +122,15 @@ static bool trainers_good(const struct cli *cli, struct train_options *o)
                     (int)o->trainers, n);
         return false;
     }
-    if (o->trainers == 1 && !o->job && n)
+    const char *job = launcher_job(NULL);
+    if (o->trainers > 1 && !o->job && job) {
+        cli_bad_use(cli,
+                    "--trainers %d while DESCANT_JOB is %s: this process is one trainer "
+                    "of that job; leave --trainers out, or unset DESCANT_JOB",
+                    (int)o->trainers, job);
+        return false;
+    }
+    if (o->trainers == 1 && !o->job && (n || job))
         o->trainers = 0;
     return true;
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The job that this process belongs to, by the caller's values and then by the launcher's
- * variables. */
+/* The job that this process belongs to, by the caller's values, then DESCANT_JOB, then the
+ * launcher's variables. */
 #ifndef LAUNCHER_H
 #define LAUNCHER_H
 
 #include "fabric/fabric.h"
 
+enum { LAUNCHER_ADDRESS = 1024 };
+
 struct launcher {
-    char address[160];
+    char address[LAUNCHER_ADDRESS];
     char why[64];           /* the source: "given", "from WORLD_SIZE", … */
     int rank, size;         /* rank -1: any; size 0: unknown */
     bool numbered;          /* the address counts the jobs that were started under the
@@ -24,8 +26,9 @@ void launcher_started(void);
 extern const struct fabric_type *const fabric_types[];      /* NULL at the end */
 extern const struct fabric_type *const fabric_of_host; /* in the memory of one host */
 
-bool launcher_may_be_mpi(const char *job);      /* job: an address; NULL: the
-                                                   launcher's */
+/* The address that was given, else that of DESCANT_JOB; NULL: the launcher's. */
+const char *launcher_job(const char *given);
+bool launcher_may_be_mpi(const char *given);
 
 /* The fabric that l->address names; *rest: the text after its name and colon. */
 descant_status launcher_fabric(const struct launcher *l, const struct fabric_type **type,

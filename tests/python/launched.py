@@ -16,7 +16,7 @@ from torch import nn
 import descant
 
 folder, *plans = sys.argv[1:]
-logging.basicConfig(level=logging.INFO)
+logging.basicConfig(level=logging.DEBUG)
 torch.set_num_threads(1)
 device = os.environ.get("DEVICE", "cpu")
 told = []

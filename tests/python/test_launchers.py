@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Two trainers by each launcher, with uneven numbers of batches: torchrun, a loop of the shell,
-mpirun of both MPIs; and one without any."""
+"""Two trainers by each launcher, with uneven numbers of batches: torchrun, on one host and on two, a
+loop of the shell, mpirun of both MPIs; and one without any."""
 
 import glob
 import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,18 @@ LOOP = ('for r in 0 1; do RANK=$r WORLD_SIZE=2 "$0" "$@" & pids="$pids $!"; done
         'for p in $pids; do wait $p || exit 1; done')
 PLANS = ("shadow-easgd,gap=1", "ma,every=4")
 HAS_CUDA = torch.cuda.is_available()
-VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "DESCANT_PLAN")
+# two torchruns, as on two hosts; torchrun's port must not be anybody's
+NODES = ('for r in 0 1; do "$0" -m torch.distributed.run --nnodes=2 --nproc_per_node=1 --node_rank=$r '
+         '--master_addr=127.0.0.1 --master_port=$PORT -r 2 -t 2 "$@" & pids="$pids $!"; done; '
+         'for p in $pids; do wait $p || exit 1; done')
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+             "DESCANT_PLAN", "DESCANT_JOB", "DESCANT_TCP")
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return str(taken.getsockname()[1])
 
 
 def environment(**more):
@@ -55,6 +67,9 @@ class Launchers(unittest.TestCase):
         self.two_by(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2",
                     "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "-r", "2", "-t", "2",
                     address="shm:run-")
+
+    def test_torchrun_on_several_hosts(self):
+        self.two_by("sh", "-c", NODES, sys.executable, address="tcp:127.0.0.1:", PORT=free_port())
 
     def test_a_loop_of_the_shell(self):
         self.two_by("sh", "-c", LOOP, sys.executable, address="shm:run-",

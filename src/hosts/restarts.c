@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* When a rank that has ended is started again.
+ *
+ * 1. A rank waits 1 s before its first restart, and twice as long before each next one,
+ *    up to 30 s. Once it has run for a minute all counts begin anew: a job of weeks on
+ *    machines that are taken away every few hours does not run out of restarts.
+ * 2. With --restarts N it is started again N times in a row, whatever it ended by.
+ * 3. Without, the kind decides. A signal and a lost host are not the program's doing:
+ *    without end. A status other than 0 is what the program itself says, and will most
+ *    likely say again: three times in a row.
+ * 4. A command that its host cannot run, the first time already, is given up at once.
+ *
+ * A shell tells of a signal by a status above 128, and so does ssh, which has 255 for its
+ * own failures: a program that ends with such a status by itself is taken for one. */
+#include "hosts/hosts.h"
+
+#define S UINT64_C(1000000000)
+
+enum { FAILURES = 3, MOST_WAIT_S = 30, LONG_S = 60, MOST_DOUBLINGS = 5 };
+enum { CANNOT_RUN = 126, NOT_FOUND = 127, BY_SIGNAL = 128, SIGNALS = 64, SSH_FAILS = 255 };
+
+enum rank_end rank_end(int status, bool over_ssh)
+{
+    if (status == 0)
+        return RANK_DONE;
+    if (status == CANNOT_RUN || status == NOT_FOUND)
+        return RANK_NO_COMMAND;
+    if (status == SSH_FAILS && over_ssh)
+        return RANK_LOST;
+    return status > BY_SIGNAL && status <= BY_SIGNAL + SIGNALS ? RANK_KILLED
+                                                               : RANK_FAILED;
+}
+
+bool restarts_again(struct restarts *r, enum rank_end end, uint64_t ran_ns,
+                    uint64_t *wait_ns)
+{
+    bool no_command = end == RANK_NO_COMMAND && !r->ran;
+
+    r->ran |= end != RANK_NO_COMMAND;
+    if (ran_ns >= LONG_S * S)
+        r->in_row = r->failed = 0;
+    if (end == RANK_DONE || no_command)
+        return false;
+    bool fails = end == RANK_FAILED || end == RANK_NO_COMMAND;
+    if (r->most == RESTARTS_AUTO ? fails && r->failed == FAILURES : r->in_row >= r->most)
+        return false;
+    int doublings = r->in_row < MOST_DOUBLINGS ? r->in_row : MOST_DOUBLINGS;
+    uint64_t wait_s = UINT64_C(1) << doublings;
+    *wait_ns = (wait_s < MOST_WAIT_S ? wait_s : MOST_WAIT_S) * S;
+    r->failed += fails;
+    r->in_row += r->in_row < HOSTS_RANKS;       /* without end */
+    return true;
+}

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: MIT */
+/* The loop of descant run: one thread that sleeps in poll. Each rank is a child, a shell
+ * here or ssh, in a session of its own, so that a terminal's Ctrl-C is heard by the run
+ * alone. A pipe to it carries the script and then names of signals (script.c), two bring
+ * what the rank prints. All pipes are closed in other children, for the end of the first
+ * one is the end of the run: if this process is killed, every host hears of it.
+ *
+ * 1. A rank that dies is started again by itself (restarts.c), and the others are not
+ *    touched. One whose restart is due when no other rank runs any more, and some have
+ *    ended with 0, is given up: it would wait for a job that is over.
+ * 2. The first SIGINT or SIGTERM goes to all ranks, and nobody is started again. Another
+ *    one, a second later at least, kills them, and after 5 s more their shells. */
+#include "hosts/hosts.h"
+#include "run/signals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define S UINT64_C(1000000000)
+
+enum { KILL_S = 5, POLLED = 3, SPARE_FILES = 64 };
+
+enum rank_state { RANK_RUNS, RANK_WAITS, RANK_OVER };
+
+struct stream {
+    int fd;                     /* -1: closed */
+    struct output_lines lines;
+};
+
+struct rank {
+    int number;
+    const struct host *host;
+    enum rank_state state;
+    pid_t pid;
+    int in;                     /* to it; -1 */
+    char *script;               /* what is left to write: [at, n); NULL: nothing */
+    size_t at, n;
+    int signal;                 /* to be written behind the script; 0 */
+    struct stream streams[2];
+    struct restarts restarts;
+    uint64_t started_ns, again_ns;
+    int status;                 /* of its last end */
+    bool again;                 /* it was started before */
+    bool done;                  /* OVER: it has ended with 0 */
+};
+
+struct run {
+    const struct hosts_options *options;
+    struct layout layout;
+    struct rank *ranks;         /* (layout.n) */
+    struct pollfd *polled;      /* (POLLED * layout.n + 1) */
+    char secret[HOSTS_SECRET], folder[PATH_MAX];
+    char *ssh[HOSTS_WORDS + 3], *ssh_words;
+    struct signals signals;
+    struct rlimit files;        /* as it was */
+    uint64_t kill_ns;           /* the shells then; 0 */
+    int ends, status;           /* the signal that ends it, 0; of the first rank given up */
+    const struct log *log;
+    FILE *err;
+};
+
+/* --- starting --- */
+
+static void become(struct run *r, struct rank *rank, const int in[2], const int out[2][2])
+{
+    static char sh[] = "sh", c[] = "-c";
+    char line[SCRIPT_READER + 32];
+    sigset_t none;
+
+    setsid();
+    for (int s = 1; s < NSIG; s++)
+        signal(s, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setrlimit(RLIMIT_NOFILE, &r->files);
+    dup2(in[0], STDIN_FILENO);
+    dup2(out[0][1], STDOUT_FILENO);
+    dup2(out[1][1], STDERR_FILENO);
+    if (rank->host->here) {
+        snprintf(line, sizeof line, "%s", script_reader);
+        execvp(sh, (char *[]){sh, c, line, NULL});
+    } else {
+        int n = 0;
+        char name[HOST_NAME];
+        snprintf(line, sizeof line, "exec sh -c '%s'", script_reader);
+        strcpy(name, rank->host->name);
+        while (r->ssh[n])
+            n++;
+        r->ssh[n++] = name;
+        r->ssh[n++] = line;
+        r->ssh[n] = NULL;
+        setenv("SSH_ASKPASS_REQUIRE", "never", 1);
+        execvp(r->ssh[0], r->ssh);
+    }
+    fprintf(stderr, "descant run: %s cannot be started: %s\n",
+            rank->host->here ? sh : r->ssh[0], strerror(errno));
+    fflush(stderr);
+    _exit(127);
+}
+
+static void close_pipe(int ends[2])
+{
+    for (int k = 0; k < 2; k++)
+        if (ends[k] >= 0)
+            close(ends[k]);
+}
+
+/* Of each pipe the other end is the child's. */
+static bool fork_rank(struct run *r, struct rank *rank)
+{
+    int in[2] = {-1, -1}, out[2][2] = {{-1, -1}, {-1, -1}};
+    pid_t pid = -1;
+
+    if (pipe2(in, O_CLOEXEC) == 0 && pipe2(out[0], O_CLOEXEC) == 0 &&
+        pipe2(out[1], O_CLOEXEC) == 0)
+        pid = fork();
+    if (pid == 0)
+        become(r, rank, in, out);
+    if (pid < 0) {
+        int error = errno;
+        close_pipe(in);
+        close_pipe(out[0]);
+        close_pipe(out[1]);
+        errno = error;
+        return false;
+    }
+    rank->pid = pid;
+    rank->in = in[1];
+    close(in[0]);
+    fcntl(rank->in, F_SETFL, O_NONBLOCK);
+    for (int k = 0; k < 2; k++) {
+        close(out[k][1]);
+        rank->streams[k].fd = out[k][0];
+        fcntl(rank->streams[k].fd, F_SETFL, O_NONBLOCK);
+    }
+    return true;
+}
+
+static bool start(struct run *r, struct rank *rank)
+{
+    const struct script script = {
+        .layout = &r->layout, .options = r->options, .folder = r->folder,
+        .secret = r->layout.secret ? r->secret : NULL, .rank = rank->number,
+        .again = rank->again,
+    };
+
+    rank->script = script_text(&script, &rank->n);
+    rank->at = 0;
+    rank->signal = 0;
+    if (!rank->script || !fork_rank(r, rank)) {
+        log_fail(r->log, DESCANT_SYSTEM, "rank %d cannot be started: %s", rank->number,
+                 strerror(errno));
+        return false;
+    }
+    rank->state = RANK_RUNS;
+    rank->started_ns = clock_now_ns();
+    rank->again = true;
+    return true;
+}
+
+/* --- ending --- */
+
+static void close_input(struct rank *rank)
+{
+    if (rank->in >= 0)
+        close(rank->in);
+    rank->in = -1;
+    free(rank->script);
+    rank->script = NULL;
+}
+
+/* Whatever comes now; what a process that has left the rank prints later is not waited
+ * for. */
+static void read_stream(struct stream *stream)
+{
+    char bytes[LINE_MOST];
+    ssize_t n;
+
+    while (stream->fd >= 0 && (n = read(stream->fd, bytes, sizeof bytes)) != 0) {
+        if (n > 0)
+            output_put(&stream->lines, bytes, (size_t)n);
+        else if (errno != EINTR)
+            return;
+    }
+    if (stream->fd >= 0)
+        close(stream->fd);
+    stream->fd = -1;
+}
+
+static void close_stream(struct stream *stream)
+{
+    read_stream(stream);
+    output_end(&stream->lines);
+    if (stream->fd >= 0)
+        close(stream->fd);
+    stream->fd = -1;
+}
+
+static const char *end_text(const struct rank *rank, enum rank_end end, int status,
+                            char *text, size_t room)
+{
+    if (end == RANK_LOST)
+        snprintf(text, room, "has lost its connection (ssh ended with status 255)");
+    else if (end == RANK_KILLED)
+        snprintf(text, room, "was killed by signal %d", status - 128);
+    else if (end == RANK_NO_COMMAND && !rank->restarts.ran)
+        snprintf(text, room, "could not be started (status %d)", status);
+    else
+        snprintf(text, room, "has ended with status %d", status);
+    return text;
+}
+
+static int running(const struct run *r)
+{
+    int n = 0;
+    for (int k = 0; k < r->layout.n; k++)
+        n += r->ranks[k].state == RANK_RUNS;
+    return n;
+}
+
+static void give_up(struct run *r, struct rank *rank, const char *how, const char *why)
+{
+    rank->state = RANK_OVER;
+    r->status = r->status ? r->status : rank->status ? rank->status : 1;
+    log_say(r->log, DESCANT_WARNING, "rank %d (%s) %s, and is not started again%s%s",
+            rank->number, rank->host->name, how, why,
+            running(r) ? "; the others go on" : "");
+}
+
+static void note_end(struct run *r, struct rank *rank, int status)
+{
+    char how[96];
+    enum rank_end end = rank_end(status, !rank->host->here);
+    uint64_t wait_ns = 0, now = clock_now_ns();
+
+    end_text(rank, end, status, how, sizeof how);
+    bool again = restarts_again(&rank->restarts, end, now - rank->started_ns, &wait_ns);
+    rank->state = RANK_OVER;
+    rank->status = status;
+    rank->done = end == RANK_DONE;
+    if (rank->done || r->ends)
+        return;
+    if (!again) {
+        give_up(r, rank, how, "");
+        return;
+    }
+    rank->state = RANK_WAITS;
+    rank->again_ns = now + wait_ns;
+    log_say(r->log, DESCANT_WARNING, "rank %d (%s) %s: it is started again in %d s%s",
+            rank->number, rank->host->name, how, (int)(wait_ns / S),
+            running(r) ? "; the others go on" : "");
+}
+
+static void reap(struct run *r)
+{
+    int status;
+
+    for (int k = 0; k < r->layout.n; k++) {
+        struct rank *rank = &r->ranks[k];
+        if (rank->state != RANK_RUNS || waitpid(rank->pid, &status, WNOHANG) != rank->pid)
+            continue;
+        rank->pid = 0;
+        close_input(rank);
+        close_stream(&rank->streams[0]);
+        close_stream(&rank->streams[1]);
+        note_end(r, rank,
+                 WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    }
+}
+
+static bool any_done(const struct run *r)
+{
+    for (int k = 0; k < r->layout.n; k++)
+        if (r->ranks[k].done)
+            return true;
+    return false;
+}
+
+static void start_due(struct run *r)
+{
+    for (int k = 0; k < r->layout.n; k++) {
+        struct rank *rank = &r->ranks[k];
+        if (rank->state != RANK_WAITS)
+            continue;
+        if (r->ends)
+            rank->state = RANK_OVER;
+        else if (clock_now_ns() < rank->again_ns)
+            continue;
+        else if (running(r) == 0 && any_done(r))
+            give_up(r, rank, "has died", " since the other ranks are done");
+        else if (!start(r, rank))
+            give_up(r, rank, "has no process", "");
+    }
+}
+
+/* --- signals --- */
+
+static const char *signal_word(int signal)
+{
+    return signal == SIGKILL ? "KILL" : signal == SIGINT ? "INT" : "TERM";
+}
+
+/* The rest of the script, then the signal. A shell that is gone is heard of by its
+ * end. */
+static void write_input(struct rank *rank)
+{
+    char word[8];
+
+    if (rank->script) {
+        ssize_t n = write(rank->in, rank->script + rank->at, rank->n - rank->at);
+        rank->at += n > 0 ? (size_t)n : 0;
+        if (rank->at < rank->n && (n >= 0 || errno == EAGAIN || errno == EINTR))
+            return;
+        free(rank->script);
+        rank->script = NULL;
+    }
+    int n = snprintf(word, sizeof word, "%s\n", signal_word(rank->signal));
+    if (rank->signal && (write(rank->in, word, (size_t)n) == n || errno != EAGAIN))
+        rank->signal = 0;
+}
+
+static void tell_all(struct run *r, int signal)
+{
+    for (int k = 0; k < r->layout.n; k++)
+        if (r->ranks[k].state == RANK_RUNS)
+            r->ranks[k].signal = signal;
+}
+
+static void hear_signals(struct run *r, int fd)
+{
+    struct signalfd_siginfo info;
+
+    while (read(fd, &info, sizeof info) == sizeof info) {
+        int signal = (int)info.ssi_signo;
+        if (signal != SIGINT && signal != SIGTERM)
+            continue;
+        switch (first_signal_note(&r->signals.first, signal, clock_now_ns())) {
+        case SIGNAL_ENDS:
+            r->ends = signal;
+            tell_all(r, signal);
+            fprintf(r->err,
+                    "descant: %s: it goes to all ranks; " SIGNALS_AGAIN "them at once\n",
+                    signal_name(signal));
+            fflush(r->err);
+            break;
+        case SIGNAL_HURRIES:
+            tell_all(r, SIGKILL);
+            r->kill_ns = r->kill_ns ? r->kill_ns : clock_now_ns() + KILL_S * S;
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+static void kill_shells(struct run *r)
+{
+    if (!r->kill_ns || clock_now_ns() < r->kill_ns)
+        return;
+    for (int k = 0; k < r->layout.n; k++)
+        if (r->ranks[k].state == RANK_RUNS)
+            kill(-r->ranks[k].pid, SIGKILL);
+    r->kill_ns = clock_now_ns() + S;
+}
+
+/* --- the loop --- */
+
+static bool goes_on(const struct run *r)
+{
+    for (int k = 0; k < r->layout.n; k++)
+        if (r->ranks[k].state != RANK_OVER)
+            return true;
+    return false;
+}
+
+/* Milliseconds until something is due, rounded up; -1: nothing is. */
+static int rest_ms(const struct run *r)
+{
+    uint64_t due = r->kill_ns ? r->kill_ns : UINT64_MAX, now = clock_now_ns();
+
+    for (int k = 0; k < r->layout.n; k++)
+        if (r->ranks[k].state == RANK_WAITS && r->ranks[k].again_ns < due)
+            due = r->ranks[k].again_ns;
+    return due == UINT64_MAX ? -1 : due <= now ? 0 : (int)((due - now) / 1000000) + 1;
+}
+
+static void look(struct run *r, int signals)
+{
+    nfds_t n = 0;
+
+    r->polled[n++] = (struct pollfd){signals, POLLIN, 0};
+    for (int k = 0; k < r->layout.n; k++) {
+        const struct rank *rank = &r->ranks[k];
+        bool writes = rank->script || rank->signal;
+        r->polled[n++] = (struct pollfd){writes ? rank->in : -1, POLLOUT, 0};
+        for (int i = 0; i < 2; i++)
+            r->polled[n++] = (struct pollfd){rank->streams[i].fd, POLLIN, 0};
+    }
+    if (poll(r->polled, n, rest_ms(r)) <= 0)
+        return;
+    for (int k = 0; k < r->layout.n; k++) {
+        const struct pollfd *at = &r->polled[1 + POLLED * k];
+        if (at[0].revents)
+            write_input(&r->ranks[k]);
+        for (int i = 0; i < 2; i++)
+            if (at[1 + i].revents)
+                read_stream(&r->ranks[k].streams[i]);
+    }
+}
+
+static void loop(struct run *r, int signals)
+{
+    while (goes_on(r)) {
+        look(r, signals);
+        hear_signals(r, signals);
+        reap(r);
+        kill_shells(r);
+        start_due(r);
+    }
+}
+
+/* --- all of it --- */
+
+/* The words of --ssh, which end with NULL, and two more have room. */
+static descant_status split_ssh(struct run *r)
+{
+    int n = 0;
+
+    r->ssh_words = strdup(r->options->ssh);
+    if (!r->ssh_words)
+        return log_fail(r->log, DESCANT_MEMORY, "no memory for --ssh");
+    for (char *word = strtok(r->ssh_words, " "); word && n < HOSTS_WORDS;
+         word = strtok(NULL, " "))
+        r->ssh[n++] = word;
+    return n ? DESCANT_OK
+             : log_fail(r->log, DESCANT_INVALID, "--ssh '%s': it is a command",
+                        r->options->ssh);
+}
+
+/* Three descriptors of each rank. */
+static descant_status make_room(struct run *r)
+{
+    rlim_t needed = POLLED * (rlim_t)r->layout.n + SPARE_FILES;
+
+    if (getrlimit(RLIMIT_NOFILE, &r->files) != 0 || r->files.rlim_cur >= needed)
+        return DESCANT_OK;
+    struct rlimit more = r->files;
+    more.rlim_cur = needed < more.rlim_max ? needed : more.rlim_max;
+    if (more.rlim_cur == needed && setrlimit(RLIMIT_NOFILE, &more) == 0)
+        return DESCANT_OK;
+    return log_fail(r->log, DESCANT_SYSTEM,
+                    "%d ranks need %llu descriptors, and this process may have %llu: "
+                    "ulimit -n %llu",
+                    r->layout.n, (unsigned long long)needed,
+                    (unsigned long long)r->files.rlim_max, (unsigned long long)needed);
+}
+
+static descant_status prepare(struct run *r, FILE *out)
+{
+    char here[HOST_NAME] = "";
+    uint64_t chance;
+
+    gethostname(here, sizeof here - 1);
+    if (getrandom(&chance, sizeof chance, 0) != sizeof chance)
+        chance = clock_now_ns();
+    descant_status status = layout_init(&r->layout, r->options, chance, here, r->log);
+    if (status == DESCANT_OK)
+        status = split_ssh(r);
+    if (status == DESCANT_OK && r->layout.secret)
+        status = secret_line(r->secret, r->options->secret, r->log);
+    if (status == DESCANT_OK && !getcwd(r->folder, sizeof r->folder))
+        status = log_fail(r->log, DESCANT_SYSTEM, "this folder has no name: %s",
+                          strerror(errno));
+    if (status == DESCANT_OK)
+        status = make_room(r);
+    if (status != DESCANT_OK)
+        return status;
+    r->ranks = memory_take_array((size_t)r->layout.n, sizeof *r->ranks);
+    r->polled =
+        memory_take_array(POLLED * (size_t)r->layout.n + 1, sizeof *r->polled);
+    if (!r->ranks || !r->polled)
+        return log_fail(r->log, DESCANT_MEMORY, "no memory for %d ranks", r->layout.n);
+    for (int k = 0; k < r->layout.n; k++) {
+        struct rank *rank = &r->ranks[k];
+        *rank = (struct rank){.number = k, .in = -1, .state = RANK_WAITS};
+        rank->host = &r->layout.hosts[k / r->layout.each];
+        rank->restarts.most = (int)r->options->restarts;
+        for (int i = 0; i < 2; i++) {
+            rank->streams[i].fd = -1;
+            output_init(&rank->streams[i].lines, i ? r->err : out,
+                        r->options->plain ? -1 : k);
+        }
+    }
+    return DESCANT_OK;
+}
+
+static void fini(struct run *r)
+{
+    free(r->ssh_words);
+    explicit_bzero(r->secret, sizeof r->secret);
+    memory_give(r->polled);
+    memory_give(r->ranks);
+    layout_fini(&r->layout);
+}
+
+static void warn(void *err, enum descant_level level, const char *line)
+{
+    if (level < DESCANT_WARNING)
+        return;
+    fprintf(err, "descant: %s\n", line);
+    fflush(err);
+}
+
+int hosts_run(const struct hosts_options *options, FILE *out, FILE *err)
+{
+    const struct log log = {.fn = warn, .user = err, .rank = -1};
+    struct run r = {.options = options, .log = &log, .err = err};
+    descant_status status = prepare(&r, out);
+
+    if (status != DESCANT_OK) {
+        fini(&r);
+        return status == DESCANT_INVALID ? 2 : 1;
+    }
+    fflush(out);
+    fflush(err);
+    signals_block(&r.signals);
+    int signals = signalfd(-1, &r.signals.held, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signals >= 0) {
+        start_due(&r);
+        loop(&r, signals);
+        close(signals);
+    } else {
+        r.status = 1;
+        log_fail(&log, DESCANT_SYSTEM, "no signalfd: %s", strerror(errno));
+    }
+    signals_give_back(&r.signals);
+    setrlimit(RLIMIT_NOFILE, &r.files);
+    fini(&r);
+    return r.ends ? 128 + r.ends : r.status;
+}
