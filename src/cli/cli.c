@@ -52,6 +52,7 @@ static int bench(const struct cli *cli)
 static const struct command commands[] = {
     {"info", "version, build and machine; or what a file is and has", cli_info},
     {"plans", "the table of plans and their keys (--markdown)", cli_plans},
+    {"secret", "a new secret for a job between hosts: descant secret > FILE", cli_secret},
 #ifdef DESCANT_TRAIN
     {"train", "train a click model or a network", cli_train},
     {"eval", "a trained model's figures on a held-out set", cli_eval},
