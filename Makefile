@@ -105,6 +105,10 @@ MPICC_openmpi := $(shell command -v mpicc.openmpi || { mpicc --showme:version >/
 MPICC_mpich := $(shell command -v mpicc.mpich || { mpicc -show 2>/dev/null | grep -q mpich && \
 	command -v mpicc; })
 MODULES := $(foreach l,$(if $(CROSS),,openmpi mpich),$(if $(MPICC_$l),$(B)/descant-mpi-$l.so))
+# And one for TLS, which jobs between hosts need.
+HAVE_TLS := $(shell $(PKG_CONFIG) --exists 'libssl >= 3.0' 2>/dev/null && echo 1)
+MODULES += $(if $(HAVE_TLS),$(B)/descant-tls.so)
+TLS_TESTS := $(wildcard tests/test_tls*.c)
 BASIC += -DDESCANT_MODULES='"$(LIBDIR)/descant"'
 # descant run needs no training; of what training has, it has signals.c.
 HOSTS_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(wildcard src/hosts/*.c))
@@ -124,8 +128,8 @@ renamed = $(foreach w,$(CC),$(if $(findstring /,$w),$(dir $w))$(subst $1,$2,$(no
 CXX := $(or $(if $(is_clang),$(call renamed,clang,clang++)),\
 	$(if $(findstring gcc,$(notdir $(CC))),$(call renamed,gcc,g++)),g++)
 SHARED := $(B)/libdescant.so.$(VERSION)
-TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/test_*.c),\
-	$(filter-out $(TRAIN_TESTS),$(wildcard tests/test_*.c))))
+TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(filter-out $(if $(HAVE_TRAIN),,$(TRAIN_TESTS)) \
+	$(if $(HAVE_TLS),,$(TLS_TESTS)),$(wildcard tests/test_*.c)))
 # ThreadSanitizer has nothing to say to programs of one thread, and takes minutes over the ends of
 # training, whose code test_trainer runs under it, too. test_bsp_net starts ranks by mpirun, and the
 # MPI libraries crash under it; what its processes do over shm is in test_branch and test_post.
@@ -133,7 +137,7 @@ ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,rules options block vector data formats report plan \
 	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files resume scores \
 	mpi mpi_errors mpi_jobs mpi_rounds link_contract tables tables_hot tables_parts tables_comings rows ledger check hostile liars comings comings_rows \
-	comings_post simulated simulated_faults simulation scale bsp_net),$(TESTS))
+	comings_post simulated simulated_faults simulation scale bsp_net tls tls_strangers secret),$(TESTS))
 endif
 # Python is not a sanitizer's program; convergence has the code of test_fabric, many times as often.
 ifneq ($(SAN),)
@@ -146,7 +150,8 @@ TESTS := $(filter $(LONG),$(TESTS)) $(filter-out $(LONG),$(TESTS))
 HARNESS := $(B)/harness/harness.a
 TRAIN_HARNESS := $(patsubst %,tests/harness/%.c,bsp data gradients nn program training)
 HARNESS_OBJECTS := $(patsubst %.c,$(B)/harness/%.o,$(notdir \
-	$(filter-out $(if $(HAVE_TRAIN),,$(TRAIN_HARNESS)),$(wildcard tests/harness/*.c)) \
+	$(filter-out $(if $(HAVE_TRAIN),,$(TRAIN_HARNESS)) $(if $(HAVE_TLS),,%/certificates.c %/ends.c),\
+	$(wildcard tests/harness/*.c)) \
 	$(wildcard $(patsubst %,tests/%.c,mpi_loopback hostile liars lies ranks_world ranks_world_rows ranks_world_post))))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell $(PKG_CONFIG) --cflags check)
@@ -215,6 +220,11 @@ $(B)/descant-mpi-%.so: src/link/abi/mpi_abi.c src/link/pmi.c src/link/pmi.h \
 	$(call say,CC)OMPI_CC=$(CC) MPICH_CC=$(CC) $(MPICC_$*) $(filter-out -MMD -MP -Wcast-qual,$(BASIC)) -O2 \
 		-Wl,-z,nodelete -shared $(filter %.c,$^) -o $@
 
+$(B)/descant-tls.so: src/link/abi/tls_openssl.c src/link/tls.h src/link/secret.h Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)$(filter-out -MMD -MP,$(COMPILE)) $(shell $(PKG_CONFIG) --cflags libssl) \
+		-Wl,-z,nodelete $(LDFLAGS) -shared $< $(shell $(PKG_CONFIG) --libs libssl libcrypto) -o $@
+
 $(B)/descant: $(PROGRAM_OBJECTS)
 $(B)/descant-bench: $(BENCH_OBJECTS) $(addprefix $(B)/cli/,program.o settings.o)
 $(B)/descant $(B)/descant-bench: $(TRAIN_OBJECTS) $(OBJECTS)
@@ -246,6 +256,9 @@ $(B)/tests/test_hosts $(B)/tests/test_run: $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(B)/tests/test_hosts $(B)/tests/test_run: BESIDE := $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(B)/tests/test_comings: $(B)/tests/faults
 $(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs link_contract bsp_net): | $(MODULES)
+$(TLS_TESTS:%.c=$(B)/%) $(B)/bench/tls: | $(filter %-tls.so,$(MODULES))
+# These make certificates, count OpenSSL's memory, and are programs of another kind.
+$(TLS_TESTS:%.c=$(B)/%): LDFLAGS += $(shell $(PKG_CONFIG) --libs libssl libcrypto)
 # Has some of MPI's functions, for the modules to find.
 $(B)/tests/test_mpi_errors: LDFLAGS += -rdynamic
 $(B)/tests/test_segment_python $(B)/tests/test_python $(B)/tests/test_bsp: | $(SHARED)
@@ -254,7 +267,7 @@ $(B)/tests/test_cli: | $(PROGRAM) $(BENCH)
 
 # These call the programs as functions.
 CALLED := $(CLI_OBJECTS) $(filter-out %/main.o,$(BENCH_OBJECTS)) $(TRAIN_OBJECTS) $(OBJECTS)
-$(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(HARNESS) $(CALLED) Makefile
+$(addprefix $(B)/tests/test_,cli secret) $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(HARNESS) $(CALLED) Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests -Ibench/program $< $(HARNESS) $(CALLED) \
 		$(CHECK_LIBS) $(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
@@ -443,7 +456,7 @@ uninstall:
 		$(DESTDIR)$(LIBDIR)/libdescant.a \
 		$(DESTDIR)$(LIBDIR)/libdescant.so $(DESTDIR)$(LIBDIR)/$(SONAME) \
 		$(DESTDIR)$(LIBDIR)/libdescant.so.$(VERSION) $(DESTDIR)$(LIBDIR)/pkgconfig/descant.pc \
-		$(DESTDIR)$(LIBDIR)/descant/descant-mpi-*.so \
+		$(addprefix $(DESTDIR)$(LIBDIR)/descant/descant-,mpi-*.so tls.so) \
 		$(addprefix $(DESTDIR)$(PREFIX)/bin/,descant descant-bench) $(SHARE)/man/man1/descant.1 \
 		$(patsubst docs/man3/%,$(SHARE)/man/man3/%,$(wildcard docs/man3/*.3)) \
 		$(SHARE)/bash-completion/completions/descant $(SHARE)/zsh/site-functions/_descant

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A wheel that carries libdescant, and the modules for MPI that this machine can build: any
+"""A wheel that carries libdescant, and the modules for MPI and TLS that this machine can build: any
 Python 3 can use it, without a compiler. make builds them, in the folder of the repository that
 DESCANT_BUILD names, else build/wheel. A source distribution has what make needs in a folder
 `library`."""
@@ -29,7 +29,7 @@ class BuildWithLibrary(build_py):
         subprocess.run(["make", "-s", f"-j{os.cpu_count()}", f"B={BUILD}", "python-libraries"],
                        cwd=ROOT, check=True)
         package = pathlib.Path(self.build_lib, "descant")
-        for library in [ROOT / BUILD / "libdescant.so.0", *(ROOT / BUILD).glob("descant-mpi-*.so")]:
+        for library in [ROOT / BUILD / "libdescant.so.0", *(ROOT / BUILD).glob("descant-*.so")]:
             shutil.copy(library, package)
 
 

@@ -44,6 +44,7 @@ static const struct {
     {"--verbose", "unknown command '--verbose'; allowed"},
     {"info --now", "descant info: '--now': info takes names of files, and no options"},
     {"plans --html", "descant plans: unknown option --html\n"},
+    {"secret --out x", "descant secret: '--out': it takes nothing, and writes to stdout"},
     {"plans --markdwon", "unknown option --markdwon (did you mean --markdown?)\n"},
     {"plans --markdown=1", "--markdown takes no value"},
     {"run", "descant run: there is no COMMAND after --\n"},
@@ -119,7 +120,7 @@ START_TEST(help_and_version)
     static const char *const lines[] = {"--help", "info --help", "plans --help", "run --help", "bench --help",
                                         "bench step --help", "bench exchange --help",
                                         "bench overlap --help", "bench segment --help", "-h",
-                                        "info -h", "plans -h", "bench -h", "bench step -h"};
+                                        "info -h", "plans -h", "secret -h", "bench -h", "bench step -h"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         ck_assert_int_eq(run(lines[i]), CLI_DONE);
         ck_assert_ptr_nonnull(strstr(out, "usage: descant"));

@@ -172,7 +172,8 @@ def plans() -> Dict[str, Plan]:
 
 def info() -> Dict[str, Any]:
     """What one needs to know about this installation before asking for help. None: is not
-    installed. mpi: the MPI libraries that this one can use; others need their module beside it."""
+    installed. mpi: the MPI libraries that this one can use; others need their module beside it.
+    tls: whether jobs between hosts can have a secret or certificates; else that needs its module."""
     versions: Dict[str, Optional[str]] = {}
     for name in ("torch", "numpy"):
         try:
@@ -181,7 +182,8 @@ def info() -> Dict[str, Any]:
             versions[name] = None
     library = os.path.realpath(_library.loaded())
     folder = glob.escape(os.path.dirname(library))
-    modules = [os.path.basename(name)[len("descant-mpi-"):-len(".so")] for where in ("", "descant/")
-               for name in glob.glob(f"{folder}/{where}descant-mpi-*.so")]
-    return {"version": __version__, "library": library, "mpi": sorted(set(modules)),
+    modules = {os.path.basename(name)[len("descant-"):-len(".so")] for where in ("", "descant/")
+               for name in glob.glob(f"{folder}/{where}descant-*.so")}
+    return {"version": __version__, "library": library, "tls": "tls" in modules,
+            "mpi": sorted(name[len("mpi-"):] for name in modules if name.startswith("mpi-")),
             "python": platform.python_version(), "machine": platform.platform(), **versions}

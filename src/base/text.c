@@ -20,6 +20,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CHARACTER = 4, ESCAPE = 4 };     /* bytes, at most */
@@ -266,6 +267,15 @@ void shown_clear_line(FILE *stream)
     FILE *to = look_up(stream).to;
     fputs("\r\033[K", to);
     fflush(to);
+}
+
+bool shown_for_owner(FILE *stream)
+{
+    struct stat about;
+    int fd = fileno(look_up(stream).to);
+
+    return fd < 0 || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) ||
+           fchmod(fd, 0600) == 0;
 }
 
 int stream_error(FILE *stream)

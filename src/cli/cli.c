@@ -53,6 +53,7 @@ static const struct command commands[] = {
     {"info", "version, build and machine; or what a file is and has", cli_info},
     {"plans", "the table of plans and their keys (--markdown)", cli_plans},
     {"run", "start a command on hosts, and its ranks that die again", cli_run},
+    {"secret", "a new secret for a job between hosts: descant secret > FILE", cli_secret},
 #ifdef DESCANT_TRAIN
     {"train", "train a click model or a network", cli_train},
     {"eval", "a trained model's figures on a held-out set", cli_eval},

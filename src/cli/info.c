@@ -8,6 +8,7 @@
 #endif
 #include "kernels/kernels.h"
 #include "link/mpi.h"
+#include "link/tls.h"
 #include "sync/launcher.h"
 
 #include <limits.h>
@@ -35,6 +36,9 @@ static void say_modules(const struct cli *cli)
         cli_say(cli->out, mpi_module_name((enum mpi_library)k), "%s",
                 mpi_module_find((enum mpi_library)k, path, sizeof path) ? path
                 : "no module: the address mpi cannot use it");
+    cli_say(cli->out, "TLS", "%s",
+            tls_module_find(path, sizeof path) ? path
+            : "no module: a job between hosts can have no secret and no certificates");
 }
 
 static int tell(const struct cli *cli)

@@ -67,6 +67,7 @@ class Interface(unittest.TestCase):
         folder = pathlib.Path(descant.info()["library"]).parent
         self.assertEqual(descant.info()["mpi"], [name for name in ("mpich", "openmpi")
                                                  if (folder / f"descant-mpi-{name}.so").exists()])
+        self.assertEqual(descant.info()["tls"], (folder / "descant-tls.so").exists())
 
     def test_info_tells_what_is_installed_and_not_imported(self):
         with mock.patch.object(importlib.metadata, "version", lambda name: "7"):

@@ -42,7 +42,7 @@ except descant_ml.Error as error:
 import descant
 assert descant.__file__.startswith(sys.prefix) and descant_ml.__file__.startswith(sys.prefix)
 assert descant.info()["library"].startswith(os.path.realpath(sys.prefix)), descant.info()
-print(*descant.info()["mpi"])
+print(*descant.info()["mpi"], descant.info()["tls"])
 """
 
 
@@ -136,7 +136,8 @@ class Wheel(unittest.TestCase):
         modules = sorted(path.name[len("descant-mpi-"):-len(".so")]
                          for path in LIBRARY.parent.glob("descant-mpi-*.so"))
         (self.folder / "installed.py").write_text(INSTALLED)
-        self.assertEqual(self.said("python installed.py", self.folder).split(), modules)
+        tls = (LIBRARY.parent / "descant-tls.so").exists()
+        self.assertEqual(self.said("python installed.py", self.folder).split(), [*modules, str(tls)])
         if not HAS_TORCH:
             return
         [snippet] = re.findall(r"```python\n(.*?)```", README, re.S)

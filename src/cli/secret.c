@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* descant secret: a new secret for a job (link/secret.h). A shell's > has made its file
+ * readable for all, and such a file is refused when it is used, so the file is closed to
+ * others before the secret is in it. */
+#include "cli/cli.h"
+#include "link/secret.h"
+
+#include <errno.h>
+#include <string.h>
+
+int cli_secret(const struct cli *cli)
+{
+    char line[SECRET_LINE + 1];
+
+    if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
+        fputs("usage: descant secret > FILE\na new secret, for the address of a job: "
+              "secret=FILE. Every host of the job needs a copy that only its user can "
+              "read\n",
+              cli->out);
+        return CLI_DONE;
+    }
+    if (cli->argc > 0)
+        return cli_bad_use(cli, "'%s': it takes nothing, and writes to stdout",
+                           cli->argv[0]);
+    if (!shown_for_owner(cli->out)) {
+        fprintf(cli->err,
+                "descant secret: the file cannot be closed to others (chmod 600): %s; "
+                "write to another one\n",
+                strerror(errno));
+        return CLI_FAILED;
+    }
+    if (!secret_make(line)) {
+        fprintf(cli->err, "descant secret: the kernel gives no random bytes: %s\n",
+                strerror(errno));
+        return CLI_FAILED;
+    }
+    fputs(line, cli->out);
+    explicit_bzero(line, sizeof line);
+    return CLI_DONE;
+}

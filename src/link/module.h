@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* Modules: shared objects that alone link a library which not every machine has, and that
+ * are loaded when a job asks for it. */
+#ifndef LINK_MODULE_H
+#define LINK_MODULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct log;
+
+struct module {
+    const char *file;           /* its name, without a folder */
+    const char *library;        /* that it links, for messages */
+    const char *package;        /* with which make builds it */
+    const char *wanted_by;      /* for messages: the address mpi */
+    const char *variable;       /* of the environment: where it lies, if it is set */
+    const char *symbol;         /* its only one: a table whose first field is an int, */
+    int version;                /* this one */
+    int flags;                  /* of dlopen */
+    const char *advice;         /* after a failure of dlopen, or "" */
+};
+
+/* The module's file, where there is one. */
+bool module_find(const struct module *module, char *path, size_t room);
+/* Where there is no module: a text with its name, the folders searched, and advice. */
+const char *module_missing(const struct module *module, char *text, size_t room);
+/* The module's table, which stays loaded until the process ends. NULL: a line of the log
+ * says why not, and its status is UNSUPPORTED. */
+const void *module_load(const struct module *module, const struct log *log);
+
+#endif
