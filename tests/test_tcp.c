@@ -10,13 +10,16 @@
 #include "harness/suite.h"
 #include "harness/tcp.h"
 #include "harness/wait.h"
+#include "link/tls.h"
 
 #include <arpa/inet.h>
 #include <check.h>
+#include <libgen.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -108,7 +111,7 @@ static void begin(int rank)
 
 static void prepare(const char *of_plan, int ranks, const char *keys)
 {
-    snprintf(said_file, sizeof said_file, "%s", "said");
+    snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
     unlink(said_file);
     tcp_test_address(&at, "127.0.0.1", MOST);
     snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=%d%s", at.port, MOST, keys);
@@ -285,19 +288,7 @@ START_TEST(an_address_is_enough)
 }
 END_TEST
 
-/* --- refusals --- */
-
-START_TEST(plans_that_differ_are_told)
-{
-    prepare("shadow-ma", 2, "");
-    begin(0);
-    plan = "shadow-easgd";
-    begin(1);
-    ck_assert_int_ne(end_of(pids[0]), 0);
-    ck_assert_int_ne(end_of(pids[1]), 0);
-    says("shadow-easgd");
-}
-END_TEST
+/* --- secrets --- */
 
 static void refuses(const char *job, int rank, int size, descant_status status,
                     const char *words)
@@ -313,13 +304,80 @@ static void refuses(const char *job, int rank, int size, descant_status status,
     ck_assert_msg(strstr(descant_last_error(), words) != NULL, "%s", descant_last_error());
 }
 
+static const char *make_secret(const char *name, char digit)
+{
+    name = in_folder(name);
+    FILE *out = fopen(name, "we");
+
+    ck_assert(out && fchmod(fileno(out), 0600) == 0);
+    fputs("descant-secret-1:", out);
+    for (int i = 0; i < 64; i++)
+        fputc(digit, out);
+    fputc('\n', out);
+    fclose(out);
+    return name;
+}
+
+/* All goes through TLS, also what is sent anew when a rank has died. */
+START_TEST(a_secret_is_shared)
+{
+    char keys[300];
+
+    snprintf(keys, sizeof keys, ",dead=2s,secret=%s", make_secret("secret", 'a'));
+    begin_all(plans[_i], 3, keys);
+    await_members(0, 3, 3);
+    kill_one(_i);
+    begin(_i);
+    await_members(0, 3, 3);
+    goes_on(0, 3);
+    end_all(0, 3);
+}
+END_TEST
+
+/* The job goes on without ranks that have another secret, or none. */
+START_TEST(another_secret_is_refused)
+{
+    char keys[300];
+    static char with[400], without[300];
+
+    snprintf(keys, sizeof keys, ",secret=%s", make_secret("secret", 'a'));
+    begin_all("shadow-ma", 2, keys);
+    await_members(0, 2, 2);
+    snprintf(with, sizeof with, "tcp:127.0.0.1:%s,secret=%s", at.port,
+             make_secret("other", 'b'));
+    snprintf(without, sizeof without, "tcp:127.0.0.1:%s", at.port);
+    refuses(with, 3, 2, DESCANT_BAD_RANK, "secret");
+    refuses(without, 3, 2, DESCANT_TIMEOUT, "");
+    refuses("tcp:192.0.2.1:7000", 1, 2, DESCANT_BAD_ADDRESS, "descant secret > FILE");
+    refuses("tcp:127.0.0.1:7000,secret=none", 1, 2, DESCANT_INVALID, "none");
+    goes_on(0, 2);
+    end_all(0, 2);
+    says("said nothing that a rank of the job says");
+}
+END_TEST
+
+/* --- refusals --- */
+
+START_TEST(plans_that_differ_are_told)
+{
+    prepare("shadow-ma", 2, "");
+    begin(0);
+    plan = "shadow-easgd";
+    begin(1);
+    ck_assert_int_ne(end_of(pids[0]), 0);
+    ck_assert_int_ne(end_of(pids[1]), 0);
+    says("shadow-easgd");
+}
+END_TEST
+
 START_TEST(addresses_are_checked)
 {
     static const char *const bad[] = {"tcp:", "tcp:host", "tcp::7000", "tcp:host:",
                                       "tcp:host:port", "tcp:[::1:7000",
                                       "tcp:a:1,ranks", "tcp:a:1,ranks=1",
                                       "tcp:a:1,rank=3", "tcp:a:1,dead=0", "tcp:a:0",
-                                      "tcp:a:65536", "tcp:a:123456789"};
+                                      "tcp:a:1,secret=", "tcp:a:1,secret=x,insecure=1",
+                                      "tcp:a:1,cert=x", "tcp:a:65536", "tcp:a:123456789"};
     char job[300];
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -329,7 +387,7 @@ START_TEST(addresses_are_checked)
     prepare("shadow-ma", 2, "");
     snprintf(job, sizeof job, "tcp:127.0.0.1:%s", at.port);
     refuses(job, 1, 2, DESCANT_TIMEOUT, "Connection refused");
-    refuses("tcp:192.0.2.1:7000", 0, 2, DESCANT_BAD_ADDRESS, "cannot listen");
+    refuses("tcp:192.0.2.1:7000,insecure=1", 0, 2, DESCANT_BAD_ADDRESS, "cannot listen");
     struct descant *first = open_job(job, "shadow-ma", 0, 2);
     refuses(job, 0, 2, DESCANT_BAD_ADDRESS, "Address already in use");
     descant_close(first);
@@ -378,12 +436,23 @@ START_TEST(strangers_stop_nobody)
         close(fds[i]);
     end_all(0, 2);
     int lines = 0;
-    for (const char *p = said; (p = strstr(p, "said nothing that a rank")) != NULL; p++)
+    for (const char *p = said; (p = strstr(p, "said nothing that a rank of the job")) != NULL; p++)
         lines++;
     ck_assert_int_ge(lines, 1);
     ck_assert_int_le(lines, 10);
 }
 END_TEST
+
+/* The module that this build has made, if it has. */
+static bool find_tls(void)
+{
+    char path[PATH_MAX];
+
+    find_self();
+    snprintf(path, sizeof path, "%s", self);
+    setenv("DESCANT_TLS_MODULE", dirname(dirname(path)), 1);
+    return tls_module_find(path, sizeof path);
+}
 
 static TCase *cases(const char *name)
 {
@@ -392,8 +461,9 @@ static TCase *cases(const char *name)
 
 int main(void)
 {
+    bool secure = find_tls();
     TCase *trains = cases("plans"), *deaths = cases("deaths"), *late = cases("late");
-    TCase *silent = cases("silent"), *refused = cases("refused"), *strange = cases("strange");
+    TCase *secrets = cases("secrets"), *silent = cases("silent"), *refused = cases("refused"), *strange = cases("strange");
 
     tcase_add_loop_test(trains, each_plan_trains, 0, PLANS);
     tcase_add_loop_test(deaths, a_death_stops_nobody, 0, PLANS - 1);
@@ -401,8 +471,10 @@ int main(void)
     tcase_add_loop_test(late, ranks_come_late, 0, 3);
     tcase_add_test(late, an_address_is_enough);
     tcase_add_loop_test(silent, a_stopped_rank_comes_back, 0, 3);
+    tcase_add_loop_test(secrets, a_secret_is_shared, 0, secure ? 3 : 0);
+    tcase_add_loop_test(secrets, another_secret_is_refused, 0, secure);
     tcase_add_test(refused, plans_that_differ_are_told);
     tcase_add_test(refused, addresses_are_checked);
     tcase_add_test(strange, strangers_stop_nobody);
-    return run_cases(trains, deaths, late, silent, refused, strange, NULL);
+    return run_cases(trains, deaths, late, silent, secrets, refused, strange, NULL);
 }

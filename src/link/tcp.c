@@ -35,9 +35,10 @@ static void destroy(struct tcp_link *link)
     while (link->connections) {
         struct tcp_connection *c = link->connections;
         link->connections = c->next;
-        tcp_drop(c);
-        memory_give(c);
+        tcp_free(c);
     }
+    if (link->tls)
+        link->tls->type->close(link->tls);
     for (int k = 0; link->peers && k < link->size; k++)
         tcp_give_up(&link->peers[k], LINK_PEER);
     for (int tag = 0; tag < LINK_TAGS; tag++)
@@ -145,6 +146,35 @@ static bool look_up(struct tcp_link *link, struct link_entry *entry)
     return true;
 }
 
+/* TCP's loopback is this machine's own. */
+static bool is_local(const struct sockaddr_storage *address)
+{
+    const struct sockaddr_in *four = (const struct sockaddr_in *)address;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
+
+    return address->ss_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&six->sin6_addr)
+                                          : ntohl(four->sin_addr.s_addr) >> 24 == 127;
+}
+
+/* Beyond this machine ranks must know each other. */
+static bool secure(struct tcp_link *link, struct link_entry *entry)
+{
+    const struct tcp_options *o = &link->options;
+    const struct tls_files files = {*o->secret ? o->secret : NULL, *o->cert ? o->cert : NULL,
+                                    *o->key ? o->key : NULL, *o->ca ? o->ca : NULL};
+
+    if (files.secret || files.cert) {
+        entry->status = tls_open(&link->tls, &files, link->log);
+        return entry->status == DESCANT_OK;
+    }
+    return o->insecure || is_local(&link->meeting) ||
+           fails(entry, DESCANT_BAD_ADDRESS,
+                 "tcp: %s is beyond this machine, where anybody may come to port %s: make "
+                 "a secret that all ranks share by `descant secret > FILE`, and add "
+                 ",secret=FILE to the address; or add ,insecure=1 in a network that you "
+                 "trust", o->host, o->port);
+}
+
 static socklen_t length_of(const struct sockaddr_storage *address)
 {
     return address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
@@ -193,13 +223,17 @@ static int listen_for_all(struct tcp_link *link)
 }
 
 /* Where the kernel likes, for ranks above this one. The socket takes what comes for any
- * of the machine's addresses, since it is not known over which of them others reach it. */
+ * of the machine's addresses, since it is not known over which of them others reach it;
+ * in a job that stays on this machine, for its loopback alone. */
 static int listen_anywhere(struct tcp_link *link)
 {
     struct sockaddr_storage any = {.ss_family = link->meeting.ss_family};
+    bool local = is_local(&link->meeting);
 
     if (any.ss_family == AF_INET6)
-        ((struct sockaddr_in6 *)&any)->sin6_addr = in6addr_any;
+        ((struct sockaddr_in6 *)&any)->sin6_addr = local ? in6addr_loopback : in6addr_any;
+    else if (local)
+        ((struct sockaddr_in *)&any)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     return listen_at(link, &any);
 }
 
@@ -229,7 +263,7 @@ static bool come(struct tcp_link *link, struct link_entry *entry)
 
     while (!link->met && !link->failed) {
         if (!link->meeter && link->now_ns >= next) {
-            link->meeter = tcp_connect(link, &link->meeting);
+            link->meeter = tcp_connect(link, &link->meeting, o->host);
             next = link->now_ns + WAIT_MS * S / 1000;
             take_next(link);
         }
@@ -246,8 +280,10 @@ static bool come(struct tcp_link *link, struct link_entry *entry)
         return fails(entry, DESCANT_TIMEOUT,
                      "tcp: rank 0 has not answered at %s:%s within %g s%s%s; is it "
                      "started, and does a firewall let port %s through?",
-                     o->host, o->port, entry->start_s, link->meet_error ? ": " : "",
-                     link->meet_error ? strerror(link->meet_error) : "", o->port);
+                     o->host, o->port, entry->start_s,
+                     link->meet_error || *link->why ? ": " : "",
+                     *link->why ? link->why : link->meet_error ? strerror(link->meet_error)
+                                                               : "", o->port);
     }
     return link->met ||
            fails(entry, DESCANT_BAD_RANK, "tcp: rank 0 at %s:%s refuses this one: %s",
@@ -259,7 +295,7 @@ static bool meet_all(struct tcp_link *link, struct link_entry *entry)
     const struct tcp_options *o = &link->options;
     int error;
 
-    if (!look_up(link, entry))
+    if (!look_up(link, entry) || !secure(link, entry))
         return false;
     error = link->rank <= 0 ? listen_for_all(link) : 0;
     if (link->rank == 0 && error)

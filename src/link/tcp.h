@@ -24,6 +24,9 @@
  * before it lack a receive, bulk once it has its own. So a receiver can read all that
  * comes, and one connection to each peer is enough.
  *
+ * Beyond this machine all of that goes through TLS (tls.h): both ends of a connection show
+ * that they have the job's secret, or certificates of its authority.
+ *
  * A connection that breaks is mended: each end keeps what the other has not said to have
  * whole, the higher rank connects anew, and both go on where TAKEN says. A peer is gone
  * once nobody listens where it did, or another process does. */
@@ -39,7 +42,9 @@ struct tcp_options {
     char host[TCP_TEXT], port[16];
     int64_t most;               /* ranks that the job can have */
     double dead_s;              /* a rank that was not heard for so long counts as dead */
-    bool insecure;              /* others than this machine's processes may come */
+    bool insecure;              /* nothing is encrypted, and anybody may come */
+    char secret[TCP_TEXT];      /* names of files, or empty: what all ranks share, */
+    char cert[TCP_TEXT], key[TCP_TEXT], ca[TCP_TEXT];   /* or what proves who they are */
 };
 
 /* Of "HOST:PORT[,key=value…]", an IPv6 address in brackets. */

@@ -31,6 +31,7 @@ enum {
     GREET_MS = 3000,            /* so long a process may take to answer */
     REDIAL_MS = 300,            /* before one that nobody hears at its address is gone */
     ENDS_MS = 2000,
+    UNMET = 3,                  /* so many handshakes with rank 0 fail */
     SAY_MS = 10000              /* between two lines about strangers */
 };
 
@@ -142,6 +143,10 @@ static void opens(struct tcp_connection *c, struct tcp_peer *peer, uint64_t gene
         link->n_strangers--;
     c->peer = peer;
     c->state = TCP_OPEN;
+    if (!tcp_is_known(c)) {
+        link->failed = true;
+        snprintf(link->why, sizeof link->why, "no memory for a connection");
+    }
     peer->connection = c;
     peer->refused_ns = 0;
     tcp_begin_again(peer);
@@ -503,6 +508,8 @@ static void came_over(struct tcp_connection *c, uint32_t events)
     if (c->state == TCP_CONNECTING && (c->error || (events & (EPOLLOUT | EPOLLERR |
                                                                EPOLLHUP))))
         connected(c);
+    if (!c->broken && c->shakes && c->state != TCP_CONNECTING && !tcp_shake(c))
+        return;
     if (!c->broken && c->state == TCP_ENDS && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
         tcp_swallow(c);
     else if (!c->broken && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) &&
@@ -510,15 +517,18 @@ static void came_over(struct tcp_connection *c, uint32_t events)
         tcp_read(c, heard);
 }
 
-static void say_strange(struct tcp_link *link)
+static void say_strange(const struct tcp_connection *c)
 {
+    struct tcp_link *link = c->link;
+
     link->n_unsaid++;
     if (link->said_ns && link->now_ns - link->said_ns < SAY_MS * MS)
         return;
     link->said_ns = link->now_ns;
     log_say(link->log, DESCANT_WARNING,
-            "tcp: %llu connection%s to this rank said nothing that a rank of Descant says",
-            (unsigned long long)link->n_unsaid, link->n_unsaid == 1 ? "" : "s");
+            "tcp: %llu connection%s to this rank said nothing that a rank of the job says%s%s",
+            (unsigned long long)link->n_unsaid, link->n_unsaid == 1 ? "" : "s",
+            *c->why ? ", the last one from " : "", c->why);
     link->n_unsaid = 0;
 }
 
@@ -530,8 +540,8 @@ static void left_strange(struct tcp_connection *c)
         return;
     c->state = TCP_ENDS;
     c->link->n_strangers--;
-    if (c->in_n || c->bad || c->link->now_ns - c->since_ns > YIELDS_MS * MS)
-        say_strange(c->link);
+    if (c->in_n || c->bad || *c->why || c->link->now_ns - c->since_ns > YIELDS_MS * MS)
+        say_strange(c);
 }
 
 /* How long a connection may be in its state, in ms; 0: as long as it is open. */
@@ -559,9 +569,14 @@ static void sweep_one(struct tcp_connection *c)
         peer->dialing = NULL;
         peer->dial_ns = after(link, AGAIN_MS);
     }
-    if (link->meeter == c)
+    if (link->meeter == c) {
         link->meeter = NULL;
-    memory_give(c);
+        if (*c->why) {          /* not once, as the other end may be going down */
+            text_line(link->why, sizeof link->why, c->why);
+            link->failed = ++link->n_unmet >= UNMET;
+        }
+    }
+    tcp_free(c);
 }
 
 static void sweep(struct tcp_link *link)
@@ -631,7 +646,8 @@ static void dial(struct tcp_link *link)
         if (k == link->rank || !wanted || !peer->listens || peer->connection ||
             peer->dialing || link->now_ns < peer->dial_ns)
             continue;
-        peer->dialing = tcp_connect(link, &peer->address);
+        peer->dialing = tcp_connect(link, &peer->address,
+                                    k == 0 ? link->options.host : NULL);
         peer->dial_ns = after(link, AGAIN_MS);
         if (peer->dialing)
             peer->dialing->peer = peer;

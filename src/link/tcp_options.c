@@ -18,7 +18,41 @@ static const struct option options[] = {
      "nothing is encrypted, and whoever reaches the port may come"},
 };
 
+/* Names of files. */
+static const struct {
+    const char *name;
+    size_t offset;
+} files[] = {
+    {"secret", offsetof(struct tcp_options, secret)},
+    {"cert", offsetof(struct tcp_options, cert)},
+    {"key", offsetof(struct tcp_options, key)},
+    {"ca", offsetof(struct tcp_options, ca)},
+};
+
 static const struct option_table table = {options, sizeof options / sizeof *options};
+
+/* The room for the name of a file; NULL: the key is none of a file. */
+static char *file_of(struct tcp_options *into, const struct option_text *text)
+{
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (strlen(files[i].name) == text->key_length &&
+            memcmp(files[i].name, text->key, text->key_length) == 0)
+            return (char *)into + files[i].offset;
+    return NULL;
+}
+
+static bool read_file_name(char *into, const struct option_text *text, char *message,
+                           size_t room)
+{
+    if (text->value_length > 0 && text->value_length < TCP_TEXT) {
+        memcpy(into, text->value, text->value_length);
+        into[text->value_length] = 0;
+        return true;
+    }
+    snprintf(message, room, "%.*s needs the name of a file, of at most %d characters",
+             (int)text->key_length, text->key, TCP_TEXT - 1);
+    return false;
+}
 
 static bool read_keys(struct tcp_options *into, const char *at, const char *whole,
                       char *message, size_t room)
@@ -30,7 +64,9 @@ static bool read_keys(struct tcp_options *into, const char *at, const char *whol
         text.key_length = equals ? (size_t)(equals - at) : length;
         text.value = equals ? equals + 1 : at + length;
         text.value_length = length - (size_t)(text.value - at);
-        if (!option_set(table, &text, into, message, room))
+        char *file = file_of(into, &text);
+        if (file ? !read_file_name(file, &text, message, room)
+                 : !option_set(table, &text, into, message, room))
             return false;
         at += length;
     }
@@ -62,5 +98,12 @@ descant_status tcp_options_read(struct tcp_options *into, const char *address,
     memcpy(into->port, colon + 1, port);
     if (!read_keys(into, end, address, message, sizeof message))
         return log_fail(log, DESCANT_BAD_ADDRESS, "tcp: %s", message);
+    int certificates = (*into->cert != 0) + (*into->key != 0) + (*into->ca != 0);
+    if ((certificates && certificates < 3) || (certificates && *into->secret) ||
+        (into->insecure && (certificates || *into->secret)))
+        return log_fail(log, DESCANT_BAD_ADDRESS,
+                        "\"tcp:%s\": ranks know each other by secret=FILE, or by all of "
+                        "cert=FILE,key=FILE,ca=FILE, or not at all: insecure=1",
+                        address);
     return DESCANT_OK;
 }

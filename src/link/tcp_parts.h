@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 #include "link/tcp.h"
+#include "link/tls.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -129,7 +130,8 @@ struct tcp_peer {
 
 /* --- connections: tcp_socket.c --- */
 
-enum { TCP_IN = 16 << 10, TCP_OUT = 32 << 10 };
+enum { TCP_IN = 16 << 10, TCP_OUT = 32 << 10 };      /* of a peer that is known, */
+enum { TCP_FIRST = 2 << 10 };                        /* and before that, each way */
 
 enum tcp_state {
     TCP_CONNECTING, TCP_GREETS, TCP_LISTENS,    /* LISTENS: for a stranger's HELLO */
@@ -143,27 +145,32 @@ struct tcp_connection {
     int fd;
     enum tcp_state state;
     uint64_t since_ns;          /* of its state */
+    struct tls_peer *tls;       /* NULL: bytes go as they are */
+    bool shakes;                /* TLS has not ended its handshake */
     bool polled_out;            /* epoll looks at whether it takes bytes */
     bool bye, shut;             /* ENDS: BYE is to be sent; nothing more is */
     bool broken, bad;           /* to be swept away; bad: the peer has broken the protocol */
     int error;                  /* of connect */
     /* coming: frames from in[in_at, in_n); `left` bytes of a frame go to `into`, or
        nowhere */
-    unsigned char in[TCP_IN];
-    size_t in_at, in_n, left;
+    unsigned char *in;          /* (in_room) */
+    size_t in_room, in_at, in_n, left;
     unsigned char *into;
     struct tcp_in *stream;      /* that the bulk is of; NULL: thrown away */
     /* going: out[out_at, out_n), then chunk_left bytes of `chunk`, or zeros */
-    unsigned char out[TCP_OUT];
-    size_t out_at, out_n, chunk_left;
+    unsigned char *out;         /* (out_room) */
+    size_t out_room, out_at, out_n, chunk_left;
     const unsigned char *chunk;
     struct tcp_out *chunk_of;
+    char why[TCP_TEXT];         /* it is of no use, where there are words */
+    unsigned char first_in[TCP_FIRST], first_out[TCP_FIRST];
 };
 
 struct tcp_link {
     struct link link;           /* first */
     const struct log *log;
     struct tcp_options options;
+    struct tls *tls;            /* NULL: the job stays on this machine, or is insecure */
     int rank, size, epoll, timer, listener;
     int turn;                   /* the peer whose message took a receive from LINK_ANY last */
     uint64_t generation, now_ns, timer_ns;
@@ -173,6 +180,7 @@ struct tcp_link {
     struct tcp_connection *connections;
     struct tcp_connection *meeter;      /* while this rank has none */
     int n_strangers, meet_error;        /* errno of its last try */
+    int n_unmet;                        /* tries that TLS has refused */
     bool holds;                 /* so many strangers that no more are let in */
     bool *owes_place;           /* rank 0: (size, size) the first is to be told of the
                                    second; NULL elsewhere */
@@ -230,8 +238,14 @@ bool tcp_has_words(const struct tcp_peer *peer);    /* that have ended and not l
 /* --- tcp_socket.c --- */
 
 struct tcp_connection *tcp_accept(struct tcp_link *link);
+/* name: which one a certificate there must have; NULL: any. */
 struct tcp_connection *tcp_connect(struct tcp_link *link,
-                                   const struct sockaddr_storage *address);
+                                   const struct sockaddr_storage *address,
+                                   const char *name);
+/* TLS goes on. False: the connection has failed, or waits. */
+bool tcp_shake(struct tcp_connection *c);
+bool tcp_is_known(struct tcp_connection *c);    /* its buffers grow; false: no memory */
+void tcp_free(struct tcp_connection *c);
 void tcp_drop(struct tcp_connection *c);        /* at once; its memory goes with sweep */
 bool tcp_say(struct tcp_connection *c, struct tcp_frame frame, const void *bytes);
 /* A whole frame that is not of messages. False: the connection is no good. */

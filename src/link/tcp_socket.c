@@ -44,12 +44,18 @@ static void look_at(struct tcp_connection *c, bool out)
     epoll_ctl(c->link->epoll, EPOLL_CTL_MOD, c->fd, &event);
 }
 
-static struct tcp_connection *add(struct tcp_link *link, int fd, enum tcp_state state)
+static struct tcp_connection *add(struct tcp_link *link, int fd, enum tcp_state state,
+                                  const char *name)
 {
     struct tcp_connection *c = fd >= 0 ? memory_take(sizeof *c) : NULL;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
 
-    if (!c || epoll_ctl(link->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (c && link->tls)
+        c->tls = link->tls->type->begin(link->tls, fd, state == TCP_CONNECTING, name);
+    if (!c || (link->tls && !c->tls) ||
+        epoll_ctl(link->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+        if (c && c->tls)
+            c->tls->type->end(c->tls);
         memory_give(c);
         if (fd >= 0)
             close(fd);
@@ -57,6 +63,11 @@ static struct tcp_connection *add(struct tcp_link *link, int fd, enum tcp_state 
     }
     c->link = link;
     c->fd = fd;
+    c->shakes = c->tls != NULL;
+    c->in = c->first_in;
+    c->out = c->first_out;
+    c->in_room = sizeof c->first_in;
+    c->out_room = sizeof c->first_out;
     c->state = state;
     c->since_ns = link->now_ns;
     c->next = link->connections;
@@ -74,16 +85,17 @@ static struct tcp_connection *add(struct tcp_link *link, int fd, enum tcp_state 
 struct tcp_connection *tcp_accept(struct tcp_link *link)
 {
     return add(link, accept4(link->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC),
-               TCP_LISTENS);
+               TCP_LISTENS, NULL);
 }
 
 struct tcp_connection *tcp_connect(struct tcp_link *link,
-                                   const struct sockaddr_storage *address)
+                                   const struct sockaddr_storage *address,
+                                   const char *name)
 {
     socklen_t length = address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
                                                       : sizeof(struct sockaddr_in);
     int fd = socket(address->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    struct tcp_connection *c = add(link, fd, TCP_CONNECTING);
+    struct tcp_connection *c = add(link, fd, TCP_CONNECTING, name);
 
     if (!c)
         return NULL;
@@ -106,6 +118,9 @@ int tcp_error(struct tcp_connection *c)
 
 void tcp_drop(struct tcp_connection *c)
 {
+    if (c->tls)
+        c->tls->type->end(c->tls);
+    c->tls = NULL;
     if (c->fd >= 0)
         close(c->fd);           /* which takes it out of epoll, too */
     c->fd = -1;
@@ -113,6 +128,47 @@ void tcp_drop(struct tcp_connection *c)
     c->chunk = NULL;
     c->chunk_left = c->left = 0;
     c->stream = NULL;
+}
+
+void tcp_free(struct tcp_connection *c)
+{
+    tcp_drop(c);
+    if (c->in != c->first_in)
+        memory_give(c->in);
+    if (c->out != c->first_out)
+        memory_give(c->out);
+    memory_give(c);
+}
+
+bool tcp_is_known(struct tcp_connection *c)
+{
+    unsigned char *in = memory_take(TCP_IN), *out = memory_take(TCP_OUT);
+
+    if (!in || !out) {
+        memory_give(in);
+        memory_give(out);
+        return false;
+    }
+    memcpy(in, c->in, c->in_n);
+    memcpy(out, c->out, c->out_n);
+    c->in = in;
+    c->out = out;
+    c->in_room = TCP_IN;
+    c->out_room = TCP_OUT;
+    return true;
+}
+
+bool tcp_shake(struct tcp_connection *c)
+{
+    int is = c->tls->type->handshake(c->tls);
+
+    look_at(c, is == TLS_WANTS_WRITE);
+    c->shakes = is != TLS_DONE;
+    if (is == TLS_FAILED) {
+        snprintf(c->why, sizeof c->why, "%s", c->tls->why);
+        tcp_drop(c);
+    }
+    return is == TLS_DONE;
 }
 
 const char *tcp_text(const struct sockaddr_storage *address, char *text, size_t room)
@@ -134,7 +190,8 @@ const char *tcp_text(const struct sockaddr_storage *address, char *text, size_t 
 
 bool tcp_say(struct tcp_connection *c, struct tcp_frame frame, const void *bytes)
 {
-    if (c->broken || TCP_OUT - c->out_n < sizeof frame + frame.bytes || c->chunk_left)
+    if (c->broken || c->out_room - c->out_n < sizeof frame + frame.bytes ||
+        c->chunk_left)
         return false;
     memcpy(c->out + c->out_n, &frame, sizeof frame);
     if (frame.bytes)
@@ -154,7 +211,7 @@ static void gather(struct tcp_connection *c)
     if (c->state != TCP_OPEN || c->peer->connection != c)
         return;
     while (!c->chunk_left &&
-           (n = tcp_write(c->peer, c->out + c->out_n, TCP_OUT - c->out_n, &c->chunk,
+           (n = tcp_write(c->peer, c->out + c->out_n, c->out_room - c->out_n, &c->chunk,
                           &c->chunk_left, &c->chunk_of)))
         c->out_n += n;
 }
@@ -170,8 +227,25 @@ static void account(struct tcp_connection *c, size_t n)
         c->chunk += n;
 }
 
+/* As sendmsg, and errno; also what TLS has not sent so far is to leave. */
+static ssize_t put(struct tcp_connection *c, struct iovec *parts)
+{
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+
+    if (!c->tls)
+        return sendmsg(c->fd, &message, MSG_NOSIGNAL);
+    bool none = !parts[0].iov_len && !parts[1].iov_len;
+    ssize_t n = c->tls->type->write(c->tls, parts, none ? 0 : 2);
+    if (n >= 0)
+        return none ? 0 : n;
+    errno = n == TLS_WANTS_WRITE ? EAGAIN : EPIPE;
+    return -1;
+}
+
 void tcp_flush(struct tcp_connection *c)
 {
+    if (c->shakes)
+        return;
     while (!c->broken && c->state != TCP_CONNECTING) {
         if (!c->chunk_left)
             gather(c);
@@ -180,10 +254,12 @@ void tcp_flush(struct tcp_connection *c)
         struct iovec parts[] = {
             {c->out + c->out_at, c->out_n - c->out_at},
             {(void *)(uintptr_t)(c->chunk ? c->chunk : zeros), tail}};
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-        if (!parts[0].iov_len && !tail)
+        bool none = !parts[0].iov_len && !tail;
+        if (none && !(c->tls && c->tls->unsent))
             break;
-        ssize_t n = sendmsg(c->fd, &message, MSG_NOSIGNAL);
+        ssize_t n = put(c, parts);
+        if (none && n == 0)
+            break;
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == ENOBUFS)) {
@@ -199,8 +275,11 @@ void tcp_flush(struct tcp_connection *c)
     if (c->broken || c->state == TCP_CONNECTING)
         return;
     look_at(c, false);
-    if (c->state == TCP_ENDS && !c->shut)
+    if (c->state == TCP_ENDS && !c->shut) {
+        if (c->tls)
+            c->tls->type->shutdown(c->tls);
         shutdown(c->fd, SHUT_WR);
+    }
     c->shut = c->state == TCP_ENDS;
 }
 
@@ -285,19 +364,36 @@ static bool take_frame(struct tcp_connection *c, tcp_heard *heard)
     return !c->left;
 }
 
+/* As readv, and errno. */
+static ssize_t get(struct tcp_connection *c, const struct iovec *parts, int n_parts)
+{
+    if (!c->tls)
+        return readv(c->fd, parts, n_parts);
+    const struct iovec *part = parts[0].iov_len ? &parts[0] : &parts[1];
+    ssize_t n = c->tls->type->read(c->tls, part->iov_base, part->iov_len);
+    if (n >= 0)
+        return n;
+    if (n == TLS_FAILED)
+        snprintf(c->why, sizeof c->why, "%s", c->tls->why);
+    errno = n == TLS_FAILED ? EPROTO : EAGAIN;
+    return -1;
+}
+
+/* What TLS has decrypted is taken whole, since no socket tells of it. */
 void tcp_read(struct tcp_connection *c, tcp_heard *heard)
 {
     unsigned char *nowhere = c->link->nowhere;
 
-    for (size_t all = 0; !c->broken && all < READ_MOST;) {
+    for (size_t all = 0;
+         !c->broken && (all < READ_MOST || (c->tls && c->tls->pending));) {
         memmove(c->in, c->in + c->in_at, c->in_n - c->in_at);
         c->in_n -= c->in_at;
         c->in_at = 0;
         size_t part = c->into || c->left < TCP_IN ? c->left : TCP_IN;
         struct iovec parts[] = {{c->into ? c->into : nowhere, part},
-                                {c->in + c->in_n, TCP_IN - c->in_n}};
+                                {c->in + c->in_n, c->in_room - c->in_n}};
         int n_parts = c->left > part ? 1 : 2;
-        ssize_t n = readv(c->fd, parts, n_parts);
+        ssize_t n = get(c, parts, n_parts);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -314,14 +410,15 @@ void tcp_read(struct tcp_connection *c, tcp_heard *heard)
         c->in_n += came - bulk;
         while (!c->left && take_frame(c, heard))
             ;
-        if (!full)
+        if (!full && !c->tls)
             return;             /* epoll tells of what comes after it */
     }
 }
 
 void tcp_swallow(struct tcp_connection *c)
 {
-    ssize_t n = read(c->fd, c->link->nowhere, TCP_IN);
+    const struct iovec part = {c->link->nowhere, TCP_IN};
+    ssize_t n = get(c, &part, 1);
 
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
         tcp_drop(c);

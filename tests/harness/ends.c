@@ -36,7 +36,7 @@ const char *secret_file(const char *name)
 struct tls *open_files(const struct tls_files *files)
 {
     struct tls *tls = NULL;
-    heard = (struct heard){.least = DESCANT_ERROR};
+    heard = (struct heard_lines){.least = DESCANT_ERROR};
     ck_assert_msg(tls_open(&tls, files, &listening) == DESCANT_OK, "%s", heard.text);
     return tls;
 }
