@@ -19,7 +19,7 @@ static const char *put_secret(const char *text, mode_t mode)
 
 static descant_status read_secret(unsigned char *secret, const char *path)
 {
-    heard = (struct heard){.least = DESCANT_ERROR};
+    heard = (struct heard_lines){.least = DESCANT_ERROR};
     return secret_read(secret, path, &listening);
 }
 

@@ -199,7 +199,7 @@ END_TEST
 static void refused(const struct tls_files *files, const char *words)
 {
     struct tls *tls = NULL;
-    heard = (struct heard){.least = DESCANT_ERROR};
+    heard = (struct heard_lines){.least = DESCANT_ERROR};
     ck_assert_int_eq(tls_open(&tls, files, &listening), DESCANT_INVALID);
     ck_assert_ptr_null(tls);
     ck_assert_int_eq(heard.n, 1);
@@ -490,7 +490,7 @@ END_TEST
 static void unsupported(const char *words)
 {
     struct tls *tls = NULL;
-    heard = (struct heard){.least = DESCANT_ERROR};
+    heard = (struct heard_lines){.least = DESCANT_ERROR};
     ck_assert_int_eq(
         tls_open(&tls, &(struct tls_files){.secret = secret_file("secret")}, &listening),
         DESCANT_UNSUPPORTED);

@@ -48,7 +48,7 @@ _descant() {
         "report") words="--out --help" ;;
         "bench") words="step exchange overlap segment train parse modules --help" ;;
         "bench step") words="--plan --workers --bytes --calls --json --help" ;;
-        "bench exchange") words="--what --memory --trainers --bytes --runs --link --sync-cpu --again --json --help" ;;
+        "bench exchange") words="--what --memory --trainers --bytes --runs --link --job --sync-cpu --again --json --help" ;;
         "bench overlap") words="--plan --trainers --workers --bytes --step-ms --link --pairs --run-s --sync-cpu --json --help" ;;
         "bench segment") words="--bytes --turns --json --help" ;;
         "bench train") words="--model --batch --trainers --workers --sync --link --table-rows --optimizer --table-optimizer --input --rows --rounds --run-s --json --help" ;;
