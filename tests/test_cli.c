@@ -44,7 +44,7 @@ static const struct {
     {"--verbose", "unknown command '--verbose'; allowed"},
     {"info --now", "descant info: '--now': info takes names of files, and no options"},
     {"plans --html", "descant plans: unknown option --html\n"},
-    {"secret --out x", "descant secret: '--out': it takes nothing, and writes to stdout"},
+    {"secret --out x", "descant secret: '--out': the command takes nothing, and writes to stdout"},
     {"plans --markdwon", "unknown option --markdwon (did you mean --markdown?)\n"},
     {"plans --markdown=1", "--markdown takes no value"},
     {"run", "descant run: there is no COMMAND after --\n"},

@@ -20,18 +20,17 @@ int cli_secret(const struct cli *cli)
         return CLI_DONE;
     }
     if (cli->argc > 0)
-        return cli_bad_use(cli, "'%s': it takes nothing, and writes to stdout",
+        return cli_bad_use(cli, "'%s': the command takes nothing, and writes to stdout",
                            cli->argv[0]);
     if (!shown_for_owner(cli->out)) {
-        fprintf(cli->err,
-                "descant secret: the file cannot be closed to others (chmod 600): %s; "
-                "write to another one\n",
-                strerror(errno));
+        log_fail(&cli->log, DESCANT_SYSTEM,
+                 "the file cannot be closed to others (chmod 600): %s; write to another "
+                 "one", strerror(errno));
         return CLI_FAILED;
     }
     if (!secret_make(line)) {
-        fprintf(cli->err, "descant secret: the kernel gives no random bytes: %s\n",
-                strerror(errno));
+        log_fail(&cli->log, DESCANT_SYSTEM, "the kernel gives no random bytes: %s",
+                 strerror(errno));
         return CLI_FAILED;
     }
     fputs(line, cli->out);

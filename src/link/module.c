@@ -91,13 +91,13 @@ static void list_folders(struct folders *f)
     add(f, DESCANT_MODULES, (int)strlen(DESCANT_MODULES), "");
 }
 
-static const char *told(const struct module *module)
+static const char *told(const struct link_module *module)
 {
     const char *place = getenv(module->variable);
     return place && *place ? place : NULL;
 }
 
-bool module_find(const struct module *module, char *path, size_t room)
+bool module_find(const struct link_module *module, char *path, size_t room)
 {
     const char *file = module->file, *place = told(module);
     struct folders f;
@@ -114,7 +114,7 @@ bool module_find(const struct module *module, char *path, size_t room)
     return false;
 }
 
-const char *module_missing(const struct module *module, char *text, size_t room)
+const char *module_missing(const struct link_module *module, char *text, size_t room)
 {
     struct folders f = {.n = 0};
     const char *place = told(module);
@@ -137,7 +137,7 @@ const char *module_missing(const struct module *module, char *text, size_t room)
 
 /* --- loading --- */
 
-const void *module_load(const struct module *module, const struct log *log)
+const void *module_load(const struct link_module *module, const struct log *log)
 {
     char path[PATH_MAX], missing[LOG_LINE];
 

@@ -9,7 +9,7 @@
 
 struct log;
 
-struct module {
+struct link_module {
     const char *file;           /* its name, without a folder */
     const char *library;        /* that it links, for messages */
     const char *package;        /* with which make builds it */
@@ -22,11 +22,11 @@ struct module {
 };
 
 /* The module's file, where there is one. */
-bool module_find(const struct module *module, char *path, size_t room);
+bool module_find(const struct link_module *module, char *path, size_t room);
 /* Where there is no module: a text with its name, the folders searched, and advice. */
-const char *module_missing(const struct module *module, char *text, size_t room);
+const char *module_missing(const struct link_module *module, char *text, size_t room);
 /* The module's table, which stays loaded until the process ends. NULL: a line of the log
  * says why not, and its status is UNSUPPORTED. */
-const void *module_load(const struct module *module, const struct log *log);
+const void *module_load(const struct link_module *module, const struct log *log);
 
 #endif

@@ -30,7 +30,7 @@ enum { ENTER_S = 10 };          /* in which MPI_Init normally returns */
         .symbol = LINK_SYMBOL, .version = LINK_VERSION, .flags = RTLD_GLOBAL,            \
         .advice = "",                                                                    \
     }
-static const struct module modules[MPI_LIBRARIES] = {
+static const struct link_module modules[MPI_LIBRARIES] = {
     [MPI_LIBRARY_OPENMPI] = MODULE("descant-mpi-openmpi.so", "Open MPI",
                                    "libopenmpi-dev"),
     [MPI_LIBRARY_MPICH] = MODULE("descant-mpi-mpich.so", "MPICH", "libmpich-dev"),

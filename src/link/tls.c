@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct module module = {
+static const struct link_module module = {
     .file = "descant-tls.so", .library = "OpenSSL 3", .package = "libssl-dev",
     .wanted_by = "a job with a secret or certificates", .variable = "DESCANT_TLS_MODULE",
     .symbol = TLS_SYMBOL, .version = TLS_VERSION,

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-struct end sides[2];
+struct tls_side sides[2];
 
 void find_tls_module(void)
 {
@@ -77,7 +77,7 @@ void begin_on(int dialled, int accepted, const char *name)
     sides[DIALLED].fd = dialled;
     sides[ACCEPTED].fd = accepted;
     for (int k = 0; k < 2; k++) {
-        struct end *e = &sides[k];
+        struct tls_side *e = &sides[k];
         ck_assert_int_eq(fcntl(e->fd, F_SETFL, O_NONBLOCK), 0);
         e->state = TLS_WANTS_READ;
         e->peer =
@@ -119,7 +119,7 @@ void begin_tcp(int buffer)
 
 void end_one(int k)
 {
-    struct end *e = &sides[k];
+    struct tls_side *e = &sides[k];
     e->tls->type->end(e->peer);
     e->peer = NULL;
     if (e->fd >= 0)
@@ -140,7 +140,7 @@ bool is_over(int state)
 
 int step_end(int k)
 {
-    struct end *e = &sides[k];
+    struct tls_side *e = &sides[k];
     if (!is_over(e->state))
         e->state = e->tls->type->handshake(e->peer);
     /* as a caller would, so that the other one reads the end */
@@ -212,7 +212,7 @@ void end_says(int k, const char *words)
 
 /* --- a wire of the test's own --- */
 
-struct wire wire;
+struct tls_wire wire;
 
 void begin_wire(void)
 {

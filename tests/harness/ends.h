@@ -8,7 +8,7 @@
 
 enum { DIALLED, ACCEPTED, TURNS = 100000 };
 
-extern struct end {
+extern struct tls_side {
     struct tls *tls;
     struct tls_peer *peer;
     int fd, state;              /* of its handshake */
@@ -52,7 +52,7 @@ void end_says(int k, const char *words);        /* its handshake has failed so *
 
 /* --- a wire --- */
 
-extern struct wire {
+extern struct tls_wire {
     int fd[2];                  /* next to the ends' */
     size_t n[2];                /* bytes that have come from that end, */
     unsigned char bytes[2][8192];       /* and which */

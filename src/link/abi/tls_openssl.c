@@ -52,7 +52,7 @@ struct context {
     unsigned char psk[SECRET_BYTES];
 };
 
-struct peer {
+struct openssl_peer {
     struct tls_peer head;       /* first */
     struct context *context;
     SSL *ssl;                   /* NULL: it has accepted, and nothing has come */
@@ -69,8 +69,8 @@ extern const struct tls_type descant_tls;
 
 /* --- failing --- */
 
-__attribute__((format(printf, 2, 3))) static int fail(struct peer *p, const char *format,
-                                                      ...)
+__attribute__((format(printf, 2, 3)))
+static int fail(struct openssl_peer *p, const char *format, ...)
 {
     va_list list;
 
@@ -90,7 +90,7 @@ static const char *reason(unsigned long error)
 }
 
 /* Why OpenSSL has failed, in words. */
-static int explain(struct peer *p)
+static int explain(struct openssl_peer *p)
 {
     unsigned long error = ERR_peek_error();
     int why = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
@@ -126,7 +126,7 @@ static int explain(struct peer *p)
 
 /* Looks at a stranger's bytes: at the heads of records, and of a hello, which our own
  * ends send in a record of its own. */
-static int admit(struct peer *p, const unsigned char *bytes, size_t n)
+static int admit(struct openssl_peer *p, const unsigned char *bytes, size_t n)
 {
     const unsigned char *at = p->start;
 
@@ -158,7 +158,7 @@ static int admit(struct peer *p, const unsigned char *bytes, size_t n)
 
 static int socket_read(BIO *bio, char *into, int n)
 {
-    struct peer *p = BIO_get_data(bio);
+    struct openssl_peer *p = BIO_get_data(bio);
     ssize_t got;
 
     BIO_clear_retry_flags(bio);
@@ -177,7 +177,7 @@ static int socket_read(BIO *bio, char *into, int n)
 
 static int socket_write(BIO *bio, const char *bytes, int n)
 {
-    struct peer *p = BIO_get_data(bio);
+    struct openssl_peer *p = BIO_get_data(bio);
     size_t held = p->rest_n - p->rest_at, wanted = held + (size_t)n;
 
     BIO_clear_retry_flags(bio);
@@ -205,14 +205,14 @@ static int socket_write(BIO *bio, const char *bytes, int n)
 
 static long socket_ctrl(BIO *bio, int command, long value, void *more)
 {
-    struct peer *p = BIO_get_data(bio);
+    struct openssl_peer *p = BIO_get_data(bio);
 
     (void)value, (void)more;
     return command == BIO_CTRL_EOF ? p->ended : command == BIO_CTRL_FLUSH;
 }
 
 /* Sends the rest: TLS_DONE, TLS_WANTS_WRITE or TLS_FAILED. */
-static int flush(struct peer *p)
+static int flush(struct openssl_peer *p)
 {
     while (p->rest_at < p->rest_n) {
         ssize_t sent = send(p->fd, p->rest + p->rest_at, p->rest_n - p->rest_at,
@@ -230,7 +230,7 @@ static int flush(struct peer *p)
 }
 
 /* What it means that a call of OpenSSL did not succeed. */
-static int outcome(struct peer *p, int returned)
+static int outcome(struct openssl_peer *p, int returned)
 {
     int what = SSL_get_error(p->ssl, returned), result = TLS_FAILED;
 
@@ -276,7 +276,7 @@ static bool derive(struct context *c, const unsigned char *secret)
 static SSL_SESSION *session(SSL *ssl)
 {
     static const unsigned char aes_128_gcm_sha256[] = {0x13, 0x01};
-    const struct context *c = ((struct peer *)SSL_get_app_data(ssl))->context;
+    const struct context *c = ((struct openssl_peer *)SSL_get_app_data(ssl))->context;
     const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, aes_128_gcm_sha256);
     SSL_SESSION *s = SSL_SESSION_new();
 
@@ -402,7 +402,7 @@ static struct tls *open_context(const struct tls_keys *keys, char why[TLS_WHY])
 
 static void end(struct tls_peer *peer)
 {
-    struct peer *p = (struct peer *)peer;
+    struct openssl_peer *p = (struct openssl_peer *)peer;
 
     if (!p)
         return;
@@ -411,7 +411,7 @@ static void end(struct tls_peer *peer)
     OPENSSL_free(p);
 }
 
-static bool make_ssl(struct peer *p, bool dialled, const char *name)
+static bool make_ssl(struct openssl_peer *p, bool dialled, const char *name)
 {
     BIO *bio = BIO_new(p->context->socket);
     SSL *ssl = p->ssl = bio ? SSL_new(p->context->ssl) : NULL;
@@ -430,7 +430,7 @@ static bool make_ssl(struct peer *p, bool dialled, const char *name)
 
 static struct tls_peer *begin(struct tls *tls, int fd, bool dialled, const char *name)
 {
-    struct peer *p = OPENSSL_zalloc(sizeof *p);
+    struct openssl_peer *p = OPENSSL_zalloc(sizeof *p);
 
     if (!p)
         return NULL;
@@ -446,7 +446,7 @@ static struct tls_peer *begin(struct tls *tls, int fd, bool dialled, const char 
 
 static int handshake(struct tls_peer *peer)
 {
-    struct peer *p = (struct peer *)peer;
+    struct openssl_peer *p = (struct openssl_peer *)peer;
     char first;
 
     if (p->failed || p->known)
@@ -473,7 +473,7 @@ static int handshake(struct tls_peer *peer)
     return sent == TLS_DONE ? result : sent;
 }
 
-static bool is_known(struct peer *p)
+static bool is_known(struct openssl_peer *p)
 {
     if (!p->known)
         fail(p, "it was used before its handshake was done");
@@ -482,7 +482,7 @@ static bool is_known(struct peer *p)
 
 static ssize_t read_some(struct tls_peer *peer, void *into, size_t n)
 {
-    struct peer *p = (struct peer *)peer;
+    struct openssl_peer *p = (struct openssl_peer *)peer;
     size_t done = 0, got;
     int result = is_known(p) ? TLS_DONE : TLS_FAILED;
 
@@ -521,7 +521,7 @@ static size_t gather(const struct iovec *parts, int n, size_t from,
 
 static ssize_t write_some(struct tls_peer *peer, const struct iovec *parts, int n)
 {
-    struct peer *p = (struct peer *)peer;
+    struct openssl_peer *p = (struct openssl_peer *)peer;
     unsigned char record[RECORD];
     size_t done = 0, bytes = 1, put;
     int result = is_known(p) ? flush(p) : TLS_FAILED;
@@ -544,7 +544,7 @@ static ssize_t write_some(struct tls_peer *peer, const struct iovec *parts, int 
 
 static int shut_down(struct tls_peer *peer)
 {
-    struct peer *p = (struct peer *)peer;
+    struct openssl_peer *p = (struct openssl_peer *)peer;
 
     if (!is_known(p))
         return TLS_FAILED;
