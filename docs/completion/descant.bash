@@ -3,7 +3,7 @@ _descant() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command words i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "${command:+$command }${COMP_WORDS[i]}" in
-        "info"|"plans"|"train"|"eval"|"predict"|"bsp"|"bsp run"|"bsp control"|"bsp local"|"bsp status"|"gen"|"gen ctr"|"gen cache"|"report"|"bench"|"bench step"|"bench exchange"|"bench overlap"|"bench segment"|"bench train"|"bench parse"|"bench modules") command+=${command:+ }${COMP_WORDS[i]} ;;
+        "info"|"plans"|"run"|"train"|"eval"|"predict"|"bsp"|"bsp run"|"bsp control"|"bsp local"|"bsp status"|"gen"|"gen ctr"|"gen cache"|"report"|"bench"|"bench step"|"bench exchange"|"bench overlap"|"bench segment"|"bench train"|"bench parse"|"bench modules") command+=${command:+ }${COMP_WORDS[i]} ;;
         *) break ;;
         esac
     done
@@ -30,9 +30,10 @@ _descant() {
     "bench parse --format") words="criteo libsvm" ;;
     *)
         case "$command" in
-        "") words="info plans train eval predict bsp gen report bench --help --version" ;;
+        "") words="info plans run train eval predict bsp gen report bench --help --version" ;;
         "info") words="--help" ;;
         "plans") words="--markdown --help" ;;
+        "run") words="--hosts --per-host --port --secret --insecure --restarts --ssh --env --plain --help" ;;
         "train") words="--config --data --eval --format --plain-ids --fields --epochs --examples --chunk --depth --max-bad --model --rows --width --bottom --top --batch --optimizer --table-optimizer --lr --table-lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --schedule --warmup --seed --trainers --workers --sync --job --link --sync-cpu --sync-rate --start-s --final --eval-every --patience --checkpoint --checkpoint-every --resume --log --log-every --quiet --help" ;;
         "eval") words="--json --workers --checkpoint --data --format --batch --max-bad --help" ;;
         "predict") words="--checkpoint --data --format --batch --max-bad --out --help" ;;
@@ -47,7 +48,7 @@ _descant() {
         "report") words="--out --help" ;;
         "bench") words="step exchange overlap segment train parse modules --help" ;;
         "bench step") words="--plan --workers --bytes --calls --json --help" ;;
-        "bench exchange") words="--what --memory --trainers --bytes --runs --link --sync-cpu --again --json --help" ;;
+        "bench exchange") words="--what --memory --trainers --bytes --runs --link --job --sync-cpu --again --json --help" ;;
         "bench overlap") words="--plan --trainers --workers --bytes --step-ms --link --pairs --run-s --sync-cpu --json --help" ;;
         "bench segment") words="--bytes --turns --json --help" ;;
         "bench train") words="--model --batch --trainers --workers --sync --link --table-rows --optimizer --table-optimizer --input --rows --rounds --run-s --json --help" ;;
