@@ -145,7 +145,7 @@ TESTS := $(filter-out %/test_segment_python %/test_python %/test_convergence,$(T
 endif
 # Those that take longest begin first, so that none goes on alone at the end.
 LONG := $(addprefix %/test_,python processes ledger fabric members mpi_rounds bsp_net mpi_jobs resume \
-	tables rows convergence trainer training_ends bsp)
+	tables rows convergence trainer training_ends bsp run)
 TESTS := $(filter $(LONG),$(TESTS)) $(filter-out $(LONG),$(TESTS))
 HARNESS := $(B)/harness/harness.a
 TRAIN_HARNESS := $(patsubst %,tests/harness/%.c,bsp data gradients nn program training)
@@ -328,7 +328,7 @@ setup:
 
 test: setup
 	@$(MAKE) --no-print-directory all tests
-	@BUILD=$(B) tests/run $(if $(SAN),,tests/cluster/run) $(TESTS)
+	@BUILD=$(B) tests/run $(if $(SAN),,tests/cluster/run tests/cluster/ranks) $(TESTS)
 
 # The scripts of examples/slurm under a Slurm of its own, as root.
 test-slurm: setup
