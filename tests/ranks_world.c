@@ -145,7 +145,7 @@ static uint64_t count_lost(const struct world_trainer *t)
 }
 
 /* 2, of the own contributions: as many are in G as this trainer knows of, and the one on
- * its way. */
+ * its way. A state that it brought, or lent, may have been lost, too. */
 static void check_own(struct ranks_world *w, int rank)
 {
     struct world_trainer *t = &w->trainers[rank];
@@ -157,11 +157,13 @@ static void check_own(struct ranks_world *w, int rank)
     if (!t->came)                       /* those of its former self are in, too */
         t->confirmed = in;
     t->came = true;
-    if (in > t->confirmed + 1 || in + lost < t->confirmed)
+    if (in > t->confirmed + 1 || in + lost < t->confirmed ||
+        in + lost > t->confirmed + t->begun - t->looked)
         wrong(w, rank, "%llu of its contributions are in, and it knows of %llu, %llu lost",
               (unsigned long long)in, (unsigned long long)t->confirmed,
               (unsigned long long)lost);
     t->confirmed = in;
+    t->looked = t->begun;
 }
 
 /* The floats are columns, as many as there are: one of each trainer, one that says of which

@@ -61,7 +61,8 @@ struct world_trainer {
     struct extent live_extent;
     struct vector live;         /* of reloads and of the last exchange */
     uint64_t confirmed, begun;  /* its contributions: merged as it knows; given */
-    uint64_t lost;              /* as its ledger has counted when that was looked at last */
+    uint64_t lost, looked;      /* as its ledger has counted when that was looked at last;
+                                   how many were given then */
     uint64_t rounds, states, exchanges; /* done */
     uint64_t mean;              /* a hash of the one that it has taken */
     struct notes notes;

@@ -4,6 +4,8 @@
 #include "harness/suite.h"
 #include "ranks/elastic.h"
 
+#include <math.h>
+
 static double dead_s = 1;
 
 static void open_of(int ranks, int founders)
@@ -694,6 +696,40 @@ START_TEST(a_manifest_goes_to_each_leader)
 }
 END_TEST
 
+/* Rank 2 brings a state, which comes to rank 0, and not to rank 1: rank 0 is cut off, and
+ * rank 2 leaves. Rank 1's vectors are the state of the next round, and it owes what it
+ * owed. */
+START_TEST(a_rank_that_lends_its_vectors_owes_still)
+{
+    float owed[WORLD_FLOATS];
+    double owes = 0;
+
+    open_of(3, 0);
+    w.founders = 3;
+    w.wire = WIRE_Q8;
+    found();
+    run(0.5);
+    const struct ranks *m = ranks_of(w.trainers[1].f), *from = ranks_of(w.trainers[2].f);
+    world_reload(&w, 2);
+    while (m->round.kind != EXCHANGE_STATE ||
+           ledger_same(ledger_view(m->ledger).held, ledger_view(from->ledger).held))
+        run(10e-6);
+    uint64_t held = ledger_view(m->ledger).held.number, states = w.trainers[1].states;
+    memcpy(owed, m->owed, sizeof owed);
+    for (int i = 0; i < WORLD_FLOATS; i++)
+        owes += fabs((double)owed[i]);
+    ck_assert(owes > 0);
+    world_fault(&w, SIMULATED_PART, world_now(&w), 9, 0, 1, 0);
+    world_leave(&w, 2);
+    run(4);
+    ck_assert_int_eq(w.trainers[2].state, TRAINER_AWAY);
+    ck_assert_uint_gt(ledger_view(m->ledger).held.number, held + 3);
+    ck_assert_uint_eq(w.trainers[1].states, states);
+    ck_assert_mem_eq(owed, m->owed, sizeof owed);
+    shut();
+}
+END_TEST
+
 /* --- slices of the centre --- */
 
 START_TEST(each_float_is_in_one_slice)
@@ -747,9 +783,11 @@ END_TEST
 
 /* Each failed once: a state that was brought twice, over the work of others; no member
  * that could give the newest version's state; a donor that had vanished; a member with old
- * rows; a result by a reference that had changed; a newcomer that was outrun for ever. */
+ * rows; a result by a reference that had changed; a newcomer that was outrun for ever; a
+ * part that was lost twice; a debt that was forgiven to a rank whose vectors were the state. */
 static const char *const rare[] = {"132025", "236894", "38427",  "60872",  "82939",
-                                   "20444",  "544647", "631821", "807060", "767234", "531035"};
+                                   "20444",  "544647", "631821", "807060", "767234",
+                                   "531035", "993704", "993733"};
 
 START_TEST(rare_worlds)
 {
@@ -774,6 +812,7 @@ int main(void)
     tcase_add_test(all, a_debt_is_of_the_round_that_counts);
     tcase_add_test(all, a_giver_begins_anew);
     tcase_add_test(all, a_reload_is_given_up);
+    tcase_add_test(all, a_rank_that_lends_its_vectors_owes_still);
     tcase_add_test(all, one_that_differs_is_told);
     tcase_add_test(all, all_finish);
     tcase_add_test(all, a_peer_is_given_up_once);

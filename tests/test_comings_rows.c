@@ -256,8 +256,8 @@ static bool count_calls(struct link *link, const void *p, size_t bytes,
     return link_simulated.send(link, p, bytes, message);
 }
 
-/* No epoch can follow before `dead`, so the dead stay members; other processes have their
- * ranks, and vouch for their deaths then. */
+/* For `dead` nobody vouches for the deaths, so that the dead stay members. Other processes
+ * have their ranks. */
 START_TEST(the_next_process_of_a_rank_is_no_member)
 {
     open_world(3, 3);
@@ -274,7 +274,8 @@ START_TEST(the_next_process_of_a_rank_is_no_member)
     world_come(&w, 1);
     world_come(&w, 2);
     memset(calls, 0, sizeof calls);
-    run(0.8 * w.dead_s);
+    run(0.9);
+    ck_assert_uint_eq(ledger_view(ranks_of(w.trainers[0].f)->ledger).epoch, 1);
     ck_assert_int_eq(calls[1] + calls[2], 0);
     world_close(&w);
 }
@@ -319,6 +320,52 @@ START_TEST(a_number_that_is_heard_is_no_round_s)
 }
 END_TEST
 
+/* Only ranks 0 and 1 hear that a round is taken. */
+static bool lose_takes(struct link *link, const void *p, size_t bytes,
+                       const struct link_message *message)
+{
+    struct link_message lost = *message;
+    struct ranks_word word;
+
+    if (loses && message->tag == TAG_WORD && bytes >= sizeof word && message->rank > 1) {
+        memcpy(&word, p, sizeof word);
+        lost.tag = word.what == WORD_ROWS_TAKE ? LINK_TAGS - 1 : lost.tag;
+    }
+    return link_simulated.send(link, p, bytes, &lost);
+}
+
+/* Rank 1 loses the part that it has given when it is cut off. Later a round that it has
+ * taken is given up by all that go on: it loses that round's part, and the open one. */
+START_TEST(each_part_is_lost_once)
+{
+    open_world(5, 5);
+    w.rows = w.elastic = true;
+    lying = link_simulated;
+    lying.meet = meet;
+    lying.send = lose_takes;
+    loses = false;
+    w.over = &lying;
+    found();
+    go_on(5);
+    const struct trainer_rows *rows = &w.trainers[1].rows;
+    world_fault(&w, SIMULATED_PART, world_now(&w), 3, 1, 1, 0);
+    run(6);
+    go_on(5);
+    ck_assert_uint_eq(rows->lost, 1);
+    loses = true;
+    run(0.2);
+    ck_assert(!ledger_same(ranks_of(w.trainers[1].f)->base.held,
+                           ranks_of(w.trainers[2].f)->base.held));
+    world_fault(&w, SIMULATED_PART, world_now(&w), 3, 0, 1, 0);
+    world_fault(&w, SIMULATED_PART, world_now(&w), 3, 1, 1, 0);
+    loses = false;
+    run(6);
+    go_on(5);
+    ck_assert_uint_eq(rows->lost, 3);
+    world_close(&w);
+}
+END_TEST
+
 START_TEST(a_donor_dies)
 {
     for (int at = 0; at < 8; at++) {
@@ -348,6 +395,7 @@ int main(void)
     tcase_add_test(all, the_next_process_of_a_rank_is_no_member);
     tcase_add_test(all, a_rank_that_leaves_takes_no_other_rows);
     tcase_add_test(all, a_number_that_is_heard_is_no_round_s);
+    tcase_add_test(all, each_part_is_lost_once);
     tcase_add_test(all, a_donor_dies);
     return run_cases(all, NULL);
 }

@@ -56,6 +56,8 @@ struct node {
     bool alive, fetches, out, left, finishes;
     bool brings;              /* a state for all: its vectors are no version's */
     int round;                /* the version that it has begun and may finish; -1: none */
+    struct ledger_version held; /* when it was looked at last, */
+    uint64_t lost;            /* and the own arrivals that others before it had */
     struct ledger_decision fetch;
 };
 
@@ -186,6 +188,25 @@ static void check_held(struct world *w, int r)
             refute(w, "two tables of one version");
 }
 
+/* An arrival is lost with a version that is not in the past of the next one. */
+static void check_lost(struct world *w, int r)
+{
+    struct node *node = &w->node[r];
+    struct ledger_view view = ledger_view(ledger_of(w, r));
+    int now = find_version(w, view.held), v = find_version(w, node->held);
+
+    if (now < 0 || w->fixed)
+        return;
+    while (v >= 0 && !is_upon(w, now, v)) {
+        const struct ledger_entry *in = &w->version[v].in[r];
+        node->lost += in->seq && in->generation == node->generation;
+        v = find_version(w, w->version[v].base);
+    }
+    node->held = view.held;
+    if (view.lost != node->lost)
+        refute(w, "lost arrivals are not counted once");
+}
+
 /* --- what a driver does --- */
 
 static inline uint64_t mix_word(uint64_t h, const unsigned char *p)
@@ -311,6 +332,7 @@ static void obey(struct world *w, int r)
         }
     }
     check_held(w, r);
+    check_lost(w, r);
 }
 
 /* --- events; false: there is no such event now --- */
@@ -393,10 +415,12 @@ static bool took(struct world *w, int r)
     struct ledger *l = ledger_of(w, r);
     struct ledger_version held = ledger_view(ledger_of(w, node->fetch.about)).held;
     const struct node *donor = &w->node[node->fetch.about];
+    bool gives = !donor->brings && !ledger_view(ledger_of(w, node->fetch.about)).hollow &&
+                 !ledger_of(w, node->fetch.about)->leaves;
     bool list = (node->brings && !was_in(w, r, held)) || l->final || l->leaves ||
                 !held.number || node->fetch.cannot_give;
     bool hollow = list && held.number && !l->final;
-    if ((donor->brings || ledger_view(ledger_of(w, node->fetch.about)).hollow) && !list)
+    if (!gives && !list)
         return false;
     node->fetches = false;
     ledger_merged(ledger_of(w, node->fetch.about), merged);

@@ -67,6 +67,8 @@ struct ranks_lanes {
 struct ranks_round {
     bool active, ours;          /* ours: of the exchange that is open; else this rank only
                                    helps */
+    bool lends;                 /* this rank is hollow, its vectors are the state, and its
+                                   exchange goes on upon it */
     bool shown;                 /* a state's part is out, or need not be */
     enum exchange_kind kind;
     bool final;

@@ -41,6 +41,18 @@ enum {
 
 /* --- changes of this peer's state --- */
 
+/* The arrivals (merged, done] are not in the version that is held now. Those that were
+ * lost before are counted already. */
+static void lose(struct ledger *l, uint64_t merged)
+{
+    uint64_t from = merged > l->lost_from ? merged : l->lost_from;
+
+    l->lost += l->done - merged;
+    l->lost -= from < l->lost_to ? l->lost_to - from : 0;
+    l->lost_from = merged < l->lost_to && merged > l->lost_from ? l->lost_from : merged;
+    l->lost_to = l->done;
+}
+
 /* Another version is held: the fate of this peer's last arrival is known. */
 static void hold(struct ledger *l, struct ledger_version version)
 {
@@ -52,7 +64,7 @@ static void hold(struct ledger *l, struct ledger_version version)
     l->since_ns = 0;
     l->wanted = (struct ledger_version){0, 0};
     if (merged < l->done)
-        l->lost += l->done - merged;
+        lose(l, merged);
     else if (merged > l->done)
         tell(l, LEDGER_MERGED);
     l->pending &= RULE(MERGED, merged < l->seq);

@@ -44,6 +44,7 @@ struct ledger {
     bool list_only;             /* the donor of the wanted version cannot give its
                                    state */
     uint64_t seq, done, lost;             /* the newest seq; the newest that was merged */
+    uint64_t lost_from, lost_to;          /* the last that were lost: above, up to */
     uint64_t accepted, mine, since_ns;  /* ballots; the quorum's time plus one, or 0 */
     int accepted_coordinator, asked;
     int greeted;                /* newcomers asked since `asked` changed */

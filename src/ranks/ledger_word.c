@@ -43,7 +43,8 @@ static void write_here(const struct ledger *l, struct ledger_decision *d,
     d->about = first_silent(l);
     d->leaves = l->leaves;
     d->cannot_give = l->replaces;
-    d->hollow = l->hollow && !l->replaces;
+    /* the vectors of one that leaves are its caller's again */
+    d->hollow = (l->hollow && !l->replaces) || l->leaves;
     if (l->accepted)
         write_list(l, d, ACCEPTED, list);
 }

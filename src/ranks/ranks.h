@@ -39,8 +39,8 @@
 struct ranks_base {
     const struct vector *rows;          /* NULL: no machine comes late */
     struct ledger_version held, wanted; /* the round that left them; epoch 0: of none */
-    struct ledger_entry *merged;        /* (size) the parts in them: the newest part of
-                                           each rank's last generation */
+    struct ledger_entry *merged;        /* (size) of each rank's last generation that has
+                                           any: how many of its parts are in them */
     bool moves;                         /* a round is being added */
     uint32_t pieces;                    /* of the wanted rows that have come */
     uint64_t came_ns;                   /* the last piece of the wanted rows came, */

@@ -32,8 +32,8 @@
  *    members of the next epoch can decide by their own words: a member that has voted
  *    takes the round if another one holds it; else the round is given up (rows_lead.c). A
  *    member that has not voted when another epoch stands gives the round up at once.
- * 4. Parts are counted, and `merged` has the last one of each rank that is in the rows.
- *    So a rank whose rows are replaced knows whether its part was in them, or is lost.
+ * 4. `merged` has how many parts of each rank are in the rows. So a rank whose rows are
+ *    replaced knows how many of the parts that it has given are in. The others are lost.
  *
  * All of this runs in the thread that holds the round machine. */
 #include "ranks/check.h"
@@ -75,8 +75,8 @@ struct ranks_rows {
     struct rows_seat *seats;        /* (hosts) ascending */
     /* where ranks come and go */
     struct ledger_version open;     /* the round not decided yet; epoch 0: none */
-    uint64_t seq, done;             /* of the last part given; of the last part merged */
-    uint64_t lost, told_lost;       /* how many parts were lost */
+    uint64_t seq;                   /* of the last part given: so many were given */
+    uint64_t lost;                  /* how many of them the caller was told to be lost */
     bool spoilt;                    /* a part of the round will not come any more */
     bool state_waits;               /* the base was replaced; the caller is not told
                                        yet */
@@ -202,6 +202,15 @@ static void give_up(struct ranks_rows *rows)
     rows->stage = ROWS_GIVEN;
 }
 
+static void add_merged(struct ranks *m, const struct rows_seat *seat)
+{
+    struct ledger_entry *merged = &m->base.merged[seat->rank];
+
+    if (merged->generation != seat->generation)
+        *merged = (struct ledger_entry){.generation = seat->generation};
+    merged->seq++;
+}
+
 static void hear_take(struct ranks *m, const struct ranks_word *word)
 {
     struct ranks_rows *rows = m->rows;
@@ -218,9 +227,7 @@ static void hear_take(struct ranks *m, const struct ranks_word *word)
     m->base.held = rows->open;
     rows->open = (struct ledger_version){0, 0};
     for (int i = 0; i < rows->k; i++)
-        m->base.merged[rows->seats[i].rank] =
-            (struct ledger_entry){rows->seats[i].generation, rows->seats[i].seq};
-    rows->done = rows->seq;
+        add_merged(m, &rows->seats[i]);
     m->base.moves = true;
     rows->stage = ROWS_TAKING;
 }
@@ -388,10 +395,6 @@ static void take_base(struct ranks *m)
     if (!m->base.wanted.epoch || !ranks_versions_rows_came(m))
         return;
     m->base.deaf = m->base.donor = -1;
-    const struct ledger_entry *own = &m->base.merged[m->f.rank];
-    uint64_t merged = own->generation == m->place.generation ? own->seq : 0;
-    rows->lost += rows->done > merged ? rows->done - merged : 0;
-    rows->done = merged;
     m->base.held = m->base.wanted;
     m->base.wanted = (struct ledger_version){0, 0};
     rows->state_waits = true;
@@ -548,14 +551,19 @@ static enum fabric_progress take(struct ranks *m, struct rows_part *part)
     return FABRIC_PART;
 }
 
-/* A part that was given meanwhile is not in the rows, and never will be. */
-static enum fabric_progress hand_out_base(struct ranks_rows *rows, struct rows_part *part)
+/* A part that was given and is not in these rows never will be. So each part is in them
+ * or lost, whatever was lost before. A peer may lie about how many are in. */
+static enum fabric_progress hand_out_base(struct ranks *m, struct rows_part *part)
 {
+    struct ranks_rows *rows = m->rows;
+    const struct ledger_entry *own = &m->base.merged[m->f.rank];
+    uint64_t merged = own->generation == m->place.generation ? own->seq : 0;
+    uint64_t lost = rows->seq > merged ? rows->seq - merged : 0;
+
     rows->state_waits = false;
-    rows->lost += rows->stage == ROWS_GIVEN && rows->seq > rows->done;
     rows->stage = ROWS_IDLE;
-    *part = (struct rows_part){.state = true, .lost = rows->lost - rows->told_lost};
-    rows->told_lost = rows->lost;
+    *part = (struct rows_part){.state = true, .lost = lost - rows->lost};
+    rows->lost = lost;
     return FABRIC_PART;
 }
 
@@ -566,7 +574,7 @@ enum fabric_progress ranks_rows_poll(struct ranks *m, struct rows_part *part)
     if (!rows)
         return FABRIC_WAITING;
     if (rows->state_waits)
-        return hand_out_base(rows, part);
+        return hand_out_base(m, part);
     if (rows->stage == ROWS_TAKING)
         return take(m, part);
     if (rows->stage == ROWS_IDLE)

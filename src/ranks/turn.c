@@ -204,11 +204,10 @@ static void begin_round(struct ranks *m)
         r->source = r->seats[i].rank == word->source ? i : r->source;
     }
     bool in = m->stage == STAGE_ARRIVED && r->seats[r->me].seq == m->seq;
-    /* a hollow rank's vectors are the state, and its exchange goes on upon it */
-    bool lends =
-        r->kind == EXCHANGE_STATE && r->me == r->source && m->x.kind != EXCHANGE_STATE;
+    r->lends = in && r->kind == EXCHANGE_STATE && r->me == r->source &&
+               m->x.kind != EXCHANGE_STATE;
     r->in = in ? m->x.in : own_vector(m, r->kind);
-    r->ours = in && !lends;
+    r->ours = in && !r->lends;
     if (m->place.fixed)
         atomic_store_explicit(&m->f.machine_threads, (int)r->seats[r->me].threads,
                               memory_order_relaxed);
@@ -295,7 +294,7 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
         ranks_state_end(m);
         m->held.center = r->series;
     }
-    if (r->kind == EXCHANGE_STATE && m->owed)
+    if (r->kind == EXCHANGE_STATE && m->owed && !r->lends)
         ranks_wire_forgive(m);
     m->moved = true;
     if (r->active && r->seats[r->me].arrival)
