@@ -4,7 +4,6 @@ _descant() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "${command:+$command }${COMP_WORDS[i]}" in
         "info"|"plans"|"run"|"secret"|"train"|"eval"|"predict"|"bsp"|"bsp run"|"bsp control"|"bsp local"|"bsp status"|"gen"|"gen ctr"|"gen cache"|"report"|"bench"|"bench step"|"bench exchange"|"bench overlap"|"bench segment"|"bench train"|"bench parse"|"bench modules") command+=${command:+ }${COMP_WORDS[i]} ;;
-        "info"|"plans"|"run"|"train"|"eval"|"predict"|"bsp"|"bsp run"|"bsp control"|"bsp local"|"bsp status"|"gen"|"gen ctr"|"gen cache"|"report"|"bench"|"bench step"|"bench exchange"|"bench overlap"|"bench segment"|"bench train"|"bench parse"|"bench modules") command+=${command:+ }${COMP_WORDS[i]} ;;
         *) break ;;
         esac
     done
@@ -36,10 +35,6 @@ _descant() {
         "plans") words="--markdown --help" ;;
         "run") words="--hosts --per-host --port --secret --insecure --restarts --ssh --env --plain --help" ;;
         "secret") words="--help" ;;
-        "") words="info plans run train eval predict bsp gen report bench --help --version" ;;
-        "info") words="--help" ;;
-        "plans") words="--markdown --help" ;;
-        "run") words="--hosts --per-host --port --secret --insecure --restarts --ssh --env --plain --help" ;;
         "train") words="--config --data --eval --format --plain-ids --fields --epochs --examples --chunk --depth --max-bad --model --rows --width --bottom --top --batch --optimizer --table-optimizer --lr --table-lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --schedule --warmup --seed --trainers --workers --sync --job --link --sync-cpu --sync-rate --start-s --final --eval-every --patience --checkpoint --checkpoint-every --resume --log --log-every --quiet --help" ;;
         "eval") words="--json --workers --checkpoint --data --format --batch --max-bad --help" ;;
         "predict") words="--checkpoint --data --format --batch --max-bad --out --help" ;;
