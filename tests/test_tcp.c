@@ -104,6 +104,7 @@ static void begin(int rank)
 
     if (pid == 0) {
         dup2(fileno(out), STDERR_FILENO);
+        setenv("DESCANT_LOG", "info", 1);
         _exit(train(rank, founders, (float)rank + 2));
     }
     pids[rank] = pid;
