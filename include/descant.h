@@ -28,7 +28,7 @@ extern "C" {
 
 #define DESCANT_VERSION "0.1.0"
 
-/* name, what descant_status_text says */
+/* name, text of descant_status_text */
 #define DESCANT_STATUS_LIST(X)                                                               \
     X(OK, "success")                                                                         \
     X(INVALID, "an argument is not valid")                                                   \

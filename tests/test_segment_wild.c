@@ -168,8 +168,8 @@ START_TEST(what_a_slot_cannot_have)
         {128, 0x15, "changed the owners of its sums"},
         {128, 0x1c, "changed the owners of its sums"},
         {128, 9, "changed the owners of its sums"},
-        {192, UINT64_C(1) << 50, "changed what is counted"},
-        {224, UINT64_MAX, "changed what is counted"},
+        {192, UINT64_C(1) << 50, "changed its counts"},
+        {224, UINT64_MAX, "changed its counts"},
     };
     for (size_t k = 0; k < sizeof of / sizeof *of; k++)
         for (unsigned slot = 0; slot < SLOTS; slot++) {

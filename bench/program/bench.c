@@ -31,7 +31,7 @@ static const struct {
     const char *name, *help;
     cli_command *run;
 } benches[] = {
-    {"step", "what a descant_step costs a worker", bench_step},
+    {"step", "the cost of descant_step to a worker", bench_step},
     {"exchange", "how fast a fabric's exchange is", bench_exchange},
     {"overlap", "how fast training is under a plan, against none", bench_overlap},
     {"segment", "what giving a gradient through a segment costs", bench_segment},

@@ -50,7 +50,7 @@ static const struct option table[] = {
      "of the dense part"},
     {"table-optimizer", OPTION_CHOICE, TRAIN(optimizer.rows), 0, 0,
      "sgd|adagrad|rowwise-adagrad", "of the tables"},
-    {"input", OPTION_CHOICE, OWN(input), 0, 0, "cache|text", "what the trainers read"},
+    {"input", OPTION_CHOICE, OWN(input), 0, 0, "cache|text", "the trainers' input"},
     {"rows", OPTION_INT, OWN(rows), 1000, 1e9, NULL, "examples generated"},
     {"rounds", OPTION_INT, OWN(rounds), 0, MAX_ROUNDS, NULL,
      "of which the median is told; 0: 5, or 15 pairs against none"},

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Names of hosts as Slurm and people write them: "a,b", "node[1-3,7]", "rack[0-1]n[01-16]".
- * A list has items with commas between them. Each bracket of an item stands for the
- * numbers in it, the last bracket counting fastest; a number has as many digits at least
- * as the first one of its range is written with. Commas in brackets belong to them. */
+/* Names of hosts as Slurm and people write them: "a,b", "node[1-3,7]",
+ * "rack[0-1]n[01-16]". A list has items with commas between them. Each bracket of an item
+ * stands for the numbers in it, the last bracket counting fastest; a number has at least
+ * as many digits as the first one of its range. Commas in brackets belong to the
+ * brackets. */
 #include "base/base.h"
 
 #include <ctype.h>
@@ -15,7 +16,7 @@ struct range {
     int digits;
 };
 
-/* "7" or "01-16" at *at, which moves behind it. */
+/* Reads "7" or "01-16" at *at, which moves behind it. */
 static bool read_range(const char **at, struct range *range)
 {
     int64_t ends[2];
@@ -39,8 +40,8 @@ static bool read_range(const char **at, struct range *range)
     return range->n > 0 && range->n <= RANGE;
 }
 
-/* The numbers of a bracket, of which *at is behind the '['. k: which one is written; -1:
- * none, they are counted. 0: it is no bracket. */
+/* Returns how many numbers a bracket has; *at is behind its '['. Writes number k; -1:
+ * only counts. 0: it is no bracket. */
 static int64_t read_bracket(const char **at, int64_t k, char *to, size_t room)
 {
     struct range range;
@@ -56,8 +57,8 @@ static int64_t read_bracket(const char **at, int64_t k, char *to, size_t room)
     return n <= RANGE && (*at)[-1] == ']' ? n : 0;
 }
 
-/* How many hosts the item at *at stands for, which moves behind it; 0: it is none. n has
- * how many of that each bracket has. */
+/* Returns the number of hosts of the item at *at, which moves behind the item; 0: it is
+ * none. n gets the count of each bracket. */
 static int64_t count(const char **at, int64_t n[BRACKETS], int *n_brackets)
 {
     int64_t all = 1;

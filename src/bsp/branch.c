@@ -103,7 +103,8 @@ static descant_status hear_shape(struct branch *b, const struct parcel *parcel)
     if (!parcel->values || parcel->n * sizeof(float) != bytes)
         return log_fail(b->o.log, DESCANT_CORRUPT,
                         "control has sent what are no parts of a model");
-    /* the segments' parts are those of the control before; names come from elsewhere */
+    /* compares a new control's parts with the segments': names come from another
+     * machine */
     for (uint32_t i = 0; b->parts && i < b->job.n_parts; i++) {
         const struct segment_part *part = &b->parts[i];
         memcpy(&now, (const char *)parcel->values + i * sizeof now, sizeof now);

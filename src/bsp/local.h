@@ -91,7 +91,7 @@ uint64_t local_pending(const struct local *local);
 /* --- of one of this process: another process tends its own modules --- */
 
 /* Gradients that are refused, or left out, for NaN or Inf since this was last asked, in
- * the first slot that has some; 0: none. *pid: whose the slot is now, 0: nobody's. */
+ * the first slot that has some; 0: none. *pid: the slot's owner now, 0: none. */
 uint64_t local_bad(struct local *local, int *pid);
 
 int local_sweep(struct local *local);           /* as segment_sweep */

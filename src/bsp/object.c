@@ -89,7 +89,8 @@ static descant_status foreign(const char *name, unsigned user, const struct log 
                     user, (unsigned)geteuid());
 }
 
-/* What follows the magic and the version is what the numbers of a segment make of it. */
+/* All that follows the magic and the version is computed from the numbers of a
+ * segment. */
 static bool fits(const struct segment_header *h, uint64_t bytes)
 {
     if (h->slots < 1 || h->slots > SEGMENT_SLOTS || h->n < 1 || h->n > SEGMENT_FLOATS ||

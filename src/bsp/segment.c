@@ -70,7 +70,7 @@ static float *copy_of(const struct segment *segment, unsigned copy)
                                          copy * segment->layout.copy_bytes);
 }
 
-/* --- what a module may have written --- */
+/* --- words that a module may have written --- */
 
 static void detach(struct segment *segment, const char *why)
 {
@@ -373,7 +373,7 @@ descant_status segment_open(struct segment **segment, const struct segment_optio
         return status;
     }
     made->h = o->memory ? o->memory : made->object.header;
-    /* from here on this is what must be found */
+    /* from here on these values must be found */
     if (!made->taken_over)
         made->newest = newest_make(o->version, 0);
     made->bound = o->bound;
@@ -515,7 +515,7 @@ void segment_figures(struct segment *segment, int slot, struct segment_figures *
     if (figures_sound(seen, &now))
         *seen = now;
     else
-        detach(segment, "changed what is counted");
+        detach(segment, "changed its counts");
     *figures = *seen;
     if (segment->detached)
         figures->pid = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bsp: its commands, and what a run can be told. Everything that can be seen to
- * be wrong is said before a segment is made. */
+/* descant bsp: its commands, and the options of a run. All faults that can be known
+ * beforehand are found before a segment is made. */
 #include "base/option_rows.h"
 #include "cli/cli.h"
 #include "control/control.h"
@@ -40,7 +40,7 @@ static const struct option bsp_settings[] = {
     REAL("beta", optimizer.beta, 0, 1e6,
          "ftrl's: above 0 it steps with more care at first"),
     REAL("l1", optimizer.l1, 0, 1e6,
-         "ftrl's: what a weight must gain to be other than 0"),
+         "ftrl's: the gain that a weight needs to be other than 0"),
     REAL("l2", optimizer.l2, 0, 1e3, "weight decay"),
     REAL("clip", clip, 0, 1e12, "longest mean gradient of a step; 0: any"),
     INT("supersteps", supersteps, 0, 1e15,
@@ -143,7 +143,7 @@ static int check(const struct cli *cli, struct bsp_options *o)
         return cli_bad_use(cli, "--resume needs --checkpoint");
     if (o->eval && !o->model)
         return cli_bad_use(cli, "--eval needs --model, a checkpoint of descant train, "
-                                "which says what the model is");
+                                "which has the model's kind");
     if (o->eval_every && !o->eval)
         return cli_bad_use(cli, "--eval-every needs --eval");
     if (o->patience && !o->eval_every)
@@ -153,7 +153,7 @@ static int check(const struct cli *cli, struct bsp_options *o)
 
 /* --- the commands --- */
 
-/* Files are rank 0's alone: other hosts need not have their folders. */
+/* Only rank 0 uses the files: other hosts need not have their folders. */
 static int lead(const struct cli *cli, struct bsp_options *o, struct bsp_link *link)
 {
     const struct named_file files[] = {{"checkpoint", &o->checkpoint, FILE_KEPT},

@@ -27,9 +27,9 @@ int cli_bsp_status(const struct cli *cli)
     own.argc -= named;
     own.argv += named;
     if (!settings_take(&own,
-                       "bsp status NAME [OPTIONS]\ntells of each segment of a run who is "
-                       "attached, at what pace, and how many versions behind\nthe model "
-                       "is that each module works on; status 1 where the run is dead\n",
+                       "bsp status NAME [OPTIONS]\nshows for each segment of a run the "
+                       "modules that are attached, their pace, and how many versions\n"
+                       "behind their model is; status 1 where the run is dead\n",
                        table, N_TABLE, &o, &status))
         return status;
     if (!named)

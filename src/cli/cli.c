@@ -50,7 +50,7 @@ static int bench(const struct cli *cli)
 }
 
 static const struct command commands[] = {
-    {"info", "version, build and machine; or what a file is and has", cli_info},
+    {"info", "version, build and machine; or the contents of files", cli_info},
     {"plans", "the table of plans and their keys (--markdown)", cli_plans},
     {"run", "start a command on hosts, and its ranks that die again", cli_run},
     {"secret", "a new secret for a job between hosts: descant secret > FILE", cli_secret},

@@ -29,23 +29,23 @@ int cli_main(int argc, char **argv, FILE *out, FILE *err);
 int cli_bad_use(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same of a word that is not among the names, which end with NULL: `what` says what
- * they name. */
+/* The same for a word that is not among the names, which end with NULL; `what`: their
+ * noun. */
 int cli_unknown(const struct cli *cli, const char *what, const char *word,
                 const char *const *names);
 
 /* Reads all of cli->argv into the struct, which has the defaults: "--name value" or
- * "--name=value" in any order, none twice. `given`, where it is not NULL, has room for n
- * and gets which there were; then there may be --config, too, which is passed over with
- * its value. CLI_DONE, or CLI_BAD_USE after saying why. */
+ * "--name=value" in any order, none twice. CLI_DONE, or CLI_BAD_USE after printing the
+ * reason. With `given`, which is NULL or has room for n, given[k] becomes whether setting
+ * k was there; then --config is allowed, too, and is passed over with its value. */
 enum { MOST_SETTINGS = 64 };
 int settings_parse(const struct cli *cli, const struct option *table, size_t n,
                    void *into, bool *given);
-/* The same where a command begins: its help, for which the usage is the words behind
- * "usage: descant", is put where it is asked for. False: *status is to be returned. */
+/* The same at the beginning of a command: also prints its help, if that is asked for.
+ * usage: the words behind "usage: descant". False: the command returns *status. */
 bool settings_take(const struct cli *cli, const char *usage, const struct option *table,
                    size_t n, void *into, int *status);
-/* With the defaults, which may be NULL, and the ranges. */
+/* Prints help of settings, with the ranges and with the defaults, which may be NULL. */
 void settings_help(FILE *out, const struct option *table, size_t n, const void *defaults);
 /* the value of --config, or NULL */
 const char *settings_config(const struct cli *cli);
@@ -53,11 +53,11 @@ bool settings_wants_help(const struct cli *cli);
 
 bool cli_is_help(const char *word);      /* --help or -h */
 
-/* --link as "1gbit,1ms" or "none": the suffix of a job's name that emulates it. False
- * after saying that it is neither. */
+/* Turns --link, "1gbit,1ms" or "none", into the suffix of a job's name that emulates the
+ * link. False after printing that the text is neither. */
 bool cli_link_ok(const struct cli *cli, const char *link, char *suffix, size_t room,
                  double *rate, double *rtt);
-/* False after saying why not, naming the option. */
+/* False after printing the option and the reason. */
 bool cli_plan_ok(const struct cli *cli, const char *option, const char *plan);
 descant_log cli_log;                                          /* user: a FILE */
 
@@ -76,7 +76,7 @@ struct train_options;
 /* sets the fields that follow from its plan, which is good */
 void train_know_plan(struct train_options *o);
 struct named_file;
-/* CLI_DONE, or CLI_BAD_USE after saying which of the files is not good (files.h). */
+/* CLI_DONE, or CLI_BAD_USE after printing the file at fault (files.h). */
 int cli_files(const struct cli *cli, const struct named_file *files, int n, char *target);
 int cli_eval(const struct cli *cli);
 int cli_predict(const struct cli *cli);

@@ -25,10 +25,10 @@ static const struct option table[] = {
     REAL("max-bad", how.max_bad, 0, 1, "share of lines that may be bad"),
     TEXT("out", out, "where the scores go; - is stdout"),
 };
-/* The first ones are eval's alone, the last one is predict's. */
+/* The first settings are only eval's, the last one is only predict's. */
 enum { N_TABLE = sizeof table / sizeof *table, N_EVAL_ONLY = 2, N_PREDICT_ONLY = 1 };
 
-/* Predict's output is none of its inputs. */
+/* Predict's output must be none of its inputs. */
 static bool take(const struct cli *cli, const char *usage, const struct option *own,
                  size_t n, struct options *o, char *target, int *status)
 {

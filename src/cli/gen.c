@@ -29,7 +29,7 @@ static const struct option options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
-/* The log loss of the share of clicks as everybody's probability. */
+/* The log loss of the share of clicks as the probability of every example. */
 static double guess_loss(double p)
 {
     return p > 0 && p < 1 ? -p * log(p) - (1 - p) * log1p(-p) : 0;

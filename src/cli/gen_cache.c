@@ -71,8 +71,7 @@ int cli_gen_cache(const struct cli *cli)
                        N_OPTIONS, &o, &status))
         return status;
     if (!o.data || !o.out)
-        return cli_bad_use(cli,
-                           "--data and --out say what is read, and where the cache goes");
+        return cli_bad_use(cli, "give --data, the files, and --out, the cache");
     const struct named_file files[] = {{"out", &o.out, FILE_MADE},
                                        {"data", &o.data, FILE_READ}};
     status = cli_files(cli, files, 2, target);

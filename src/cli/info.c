@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* descant info: what one needs to know about a build and a machine before asking for
- * help; or what files are and have (files/tell.c). */
+/* descant info: facts about a build and a machine that a question for help needs; or
+ * facts about files (files/tell.c). */
 #include "cli/cli.h"
 #include "fabric/fabric.h"
 #ifdef DESCANT_TRAIN

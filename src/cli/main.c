@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The program's way in; commands are in cli.c, where tests can call it. */
+/* The program's main; commands are in cli.c, where tests can call them. */
 #include "cli/cli.h"
 
 int main(int argc, char **argv)

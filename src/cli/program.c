@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The programs descant and descant-bench share this, and settings.c: where they print,
- * how they refuse words, links and plans. No function here exits: main does, with the
+/* Shared by the programs descant and descant-bench, as settings.c is: their output, and
+ * the refusal of words, links and plans. No function here exits: main does, with the
  * status returned. */
 #include "cli/cli.h"
 #include "sync/plan.h"
@@ -126,8 +126,8 @@ void cli_say(FILE *out, const char *name, const char *format, ...)
 
 enum { LEAST_STACK = 256 << 10 };
 
-/* Paths, copies and BLAS lie on stacks, and a thread's is as large as the limit: with
- * less a run would end with SIGSEGV. */
+/* Paths, copies and BLAS lie on stacks, and a thread's stack is as large as the limit:
+ * with a smaller one a run would end with SIGSEGV. */
 static bool stack_good(FILE *err)
 {
     struct rlimit limit;

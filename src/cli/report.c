@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* descant report: logs of descant train become one page that compares the runs.
  *
- * All logs are read before anything is written: a log that is none, no memory or a full
- * disk leaves an older page as it was. It is never written over one of the logs. */
+ * All logs are read before anything is written: a bad log, lack of memory or a full disk
+ * leaves an older page as it was. The page is never written over one of the logs. */
 #include "base/option_rows.h"
 #include "cli/cli.h"
 #include "files/files.h"

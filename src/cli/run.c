@@ -17,7 +17,7 @@ static const struct option settings[] = {
     INT("port", port, 0, 65535,
         "where rank 0 listens on the first host; 0: by chance, and none on one host"),
     TEXT("secret", secret, "a file that descant secret has made; else the run makes one"),
-    FLAG("insecure", insecure, "no secret: whoever reaches the port may come"),
+    FLAG("insecure", insecure, "no secret: any process that reaches the port may come"),
     {"restarts", OPTION_REAL, AT(restarts), 0, 1e5, "auto",
      "of a rank that dies, in a row; auto, 3 after failures, without end after signals"},
     TEXT("ssh", ssh, "the command that gets a host, and a line for its shell"),

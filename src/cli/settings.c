@@ -38,9 +38,9 @@ int settings_parse(const struct cli *cli, const struct option *table, size_t n,
 {
     char message[256];
     bool config = given != NULL, config_given = false, seen[MOST_SETTINGS];
-    const struct option *last = NULL;       /* whose value was the word before */
+    const struct option *last = NULL;       /* its value was the word before */
 
-    assert(n <= MOST_SETTINGS);             /* callers have room for so many */
+    assert(n <= MOST_SETTINGS);             /* callers have room for as many */
     given = given ? given : seen;
     memset(given, 0, n * sizeof *given);
     for (int i = 0; i < cli->argc; i++) {

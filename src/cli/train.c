@@ -25,7 +25,7 @@ static const struct {
     {"training", "batch"},
     {"trainers, and how they are kept together", "trainers"},
     {"evaluation", "eval-every"},
-    {"what is kept and shown", "checkpoint"},
+    {"output", "checkpoint"},
 };
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
@@ -43,7 +43,7 @@ static void help(FILE *out)
     struct train_options defaults = train_options_default();
     fputs("usage: descant train --data FILES [OPTIONS]\ntrains a click model or a "
           "network with several trainers, kept together as --sync says;\nin brackets are "
-          "the default and what is allowed\n\n  --config            file of settings, "
+          "the default and the allowed values\n\n  --config            file of settings, "
           "one a line: name = value\n",
           out);
     for (int k = 0; k < N_PARTS; k++) {
@@ -70,7 +70,7 @@ static bool files_there(const struct cli *cli, const char *option, const char *n
     return true;
 }
 
-/* The version that is asked for at the end is one that the plan keeps. */
+/* The final version that is asked for must be one that the plan keeps. */
 static bool final_good(const struct cli *cli, const struct train_options *o)
 {
     struct plan plan;

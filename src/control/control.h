@@ -49,7 +49,7 @@ struct bsp_link;
 int bsp_run(const struct bsp_options *o, struct bsp_link *link, FILE *out, FILE *err);
 int bsp_local(const struct bsp_options *o, struct bsp_link *link, FILE *err);
 
-/* Prints the state of the run's segments, and what changes in them within over_s seconds.
+/* Prints the state of the run's segments, and the changes in them within over_s seconds.
  * False: there is no such run, or the run is dead. */
 bool bsp_status(const char *run, double over_s, bool as_json, FILE *out, FILE *err);
 
@@ -121,7 +121,7 @@ descant_status bsp_link_open(struct bsp_link **link, enum bsp_role role,
 /* good: all ranks have left or will leave; else a job over MPI is left to its launcher.
  * NULL is allowed */
 void bsp_link_close(struct bsp_link *link, bool good);
-/* the time of the next look for messages; not for NULL */
+/* the time of the next look for messages; takes no NULL */
 uint64_t bsp_link_look(const struct bsp_link *link);
 
 /* --- eval.c: the held-out set; eval is NULL where there is none --- */
@@ -169,8 +169,8 @@ struct bsp_modules {
 /* Starts one command for each segment. After a failure the commands that were started are
  * running. */
 descant_status bsp_modules_start(struct bsp_modules *modules);
-/* Reaps modules that have ended, and starts those that died again after a while; gives a
- * module up whose segment is detached, and takes slots and copies back that the dead
+/* Reaps modules that have ended, and starts those that died again after a while; gives up
+ * a module whose segment is detached, and takes back slots and copies that the dead
  * held. */
 void bsp_modules_tend(struct bsp_modules *modules);
 /* Logs which modules' gradients had NaN or Inf, once a second, or now. */

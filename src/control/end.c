@@ -22,7 +22,7 @@ void bsp_end_modules(const struct bsp_ending *how)
     if (m->n == 0)
         return;
     m->ending = true;
-    /* One that has not attached yet would wait for a segment that is not about to end. */
+    /* A module that has not attached yet would wait for its segment, which has ended. */
     for (int k = 0; k < m->n && k < m->n_locals; k++) {
         struct local_figures f;
         local_figures(m->locals[k], &f);

@@ -67,7 +67,7 @@ static void copy_tensors(const struct bsp_model *m, const struct tensor *tensors
                tensors[k].n * sizeof *to);
 }
 
-/* --- what control asks --- */
+/* --- the calls of control --- */
 
 bool bsp_eval_begin(struct bsp_eval *e, const struct bsp_model *m)
 {

@@ -64,8 +64,8 @@ static descant_status open_fabric(struct bsp_link *link, enum bsp_role role,
         if (options.rank == 0 && role == BSP_LOCAL)
             options.rank = -1;  /* control says which one is free */
     }
-    /* Threads that MPI starts would take the signals that a process of this room takes
-     * where it sleeps, and end the process. */
+    /* blocks signals before MPI starts threads of its own: these would take the signals
+     * that the process waits for where it sleeps, and end it */
     signals_hold(&old);
     status = type->open(&link->f, &options);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

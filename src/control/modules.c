@@ -127,8 +127,7 @@ static void note_end(struct bsp_modules *m, int k, int status)
             number, how, one->restarts, (int)m->options->restarts);
 }
 
-/* What it has started ends with it; until it is reaped, nobody else can have the number.
- */
+/* Its children end with it; until it is reaped, no other process can have the number. */
 static bool has_ended(pid_t pid, int *status)
 {
     siginfo_t info = {0};

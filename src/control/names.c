@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The segments of a run that this machine has, by their names. */
+/* The search for a run's segments on this machine, by their names. */
 #include "control/control.h"
 
 #include <dirent.h>

@@ -68,15 +68,15 @@ struct run {
 
 /* --- local modules elsewhere --- */
 
-/* There a signal, or a failure, may be that a rank has died: others will not answer, and
- * the launcher ends the job in a second or so. */
+/* A job over MPI. A signal or a failure there may mean that a rank has died: other ranks
+ * will not answer, and the launcher ends the job in a second or so. */
 static bool is_fixed(const struct run *r)
 {
     return r->link && r->link->f->fixed;
 }
 
-/* Says why the run ends. Over MPI it also writes what may be the last checkpoint, unless
- * one is being written. */
+/* Logs why the run ends. Over MPI also writes a checkpoint, which may be the last one,
+ * unless one is being written. */
 static void say_end(struct run *r, const char *why, bool by_signal)
 {
     bool keeps = r->o->checkpoint && r->shown.steps && !r->bad;
@@ -87,9 +87,9 @@ static void say_end(struct run *r, const char *why, bool by_signal)
                                                : RUN_KEEPS_NOTHING, by_signal);
 }
 
-/* Segments of another run need a version above theirs. A sum that no superstep is about
- * to take is taken now: nothing else comes from there before, neither a last one nor
- * figures. */
+/* Segments of an earlier run need a version above theirs. A sum that no superstep is
+ * about to take is taken now, for a local module sends nothing else before: no last sum,
+ * no figures. */
 static void look_at_link(struct run *r)
 {
     bool comes = false, waits = false;
@@ -152,9 +152,9 @@ static void rest_until(struct run *r, uint64_t when_ns)
     look_at_link(r);
 }
 
-/* Figures of the processes here, and of those elsewhere as they have sent them. A process
- * that died counts as it was. */
-struct everybody {
+/* Figures of the processes here, and of those elsewhere as they have sent them. The last
+ * figures of a process that died count on. */
+struct all_locals {
     bool commands;                      /* at least one process has started commands */
     bool greeted, left;                 /* all that are there have */
     int alive, lost, restarts;          /* commands; alive: also processes to come */
@@ -162,11 +162,11 @@ struct everybody {
     uint64_t gradients_lost;
 };
 
-static struct everybody look_at_all(const struct run *r)
+static struct all_locals look_at_all(const struct run *r)
 {
     struct crew_figures own = bsp_modules_figures(&r->modules);
-    struct everybody all = {r->o->command != NULL, true,     true, own.alive, own.lost,
-                            own.restarts,          r->n_own, 0};
+    struct all_locals all = {r->o->command != NULL, true,     true, own.alive, own.lost,
+                             own.restarts,          r->n_own, 0};
     for (int k = r->n_own; k < r->n_locals; k++) {
         struct remote_news news = remote_news(r->locals[k]);
         all.commands |= news.crew.commands != 0;
@@ -247,7 +247,8 @@ static descant_status open_all(struct run *r)
     if (status == DESCANT_OK)
         status = open_locals(r);
     if (status == DESCANT_OK) {
-        /* so that the first version is above what those who are there have */
+        /* wait for local modules that are there, so that the first version is above
+         * theirs */
         uint64_t until = clock_now_ns() + GREET_NS;
         look_at_link(r);
         while (r->link && !look_at_all(r).greeted && clock_now_ns() < until && !r->why)
@@ -349,9 +350,9 @@ static uint64_t step_if_due(struct run *r)
 static void look_at_end(struct run *r)
 {
     double minutes = (double)(clock_now_ns() - r->began_ns) / 60e9;
-    const struct everybody all = look_at_all(r);
-    /* A module that comes by itself has nothing to come to. With a COMMAND its end says
-     * it. */
+    const struct all_locals all = look_at_all(r);
+    /* Whether no segment is left that a module could attach to. With a COMMAND the
+     * modules' ends tell that. */
     bool detached = !r->o->command && r->n_own > 0 && r->n_own == r->n_locals;
     for (int k = 0; k < r->n_own && detached; k++)
         detached = local_detached(r->locals[k]);
@@ -436,8 +437,8 @@ static struct bsp_ending ending(struct run *r)
                                .rest = rest_and_tend, .of = r};
 }
 
-/* Waits for local modules elsewhere. A sum that waits to be read out keeps the last one
- * from coming. */
+/* Waits for local modules elsewhere. While a sum waits to be read out, the last one
+ * cannot come. */
 static void await_others(struct run *r, uint64_t until)
 {
     while (!look_at_all(r).left && clock_now_ns() < until && !r->signals.hurried &&

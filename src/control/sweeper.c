@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Under MPI a rank's death ends the job, and the launcher kills what is left of it: the
+/* Under MPI a rank's death ends the job, and the launcher kills its other processes: the
  * segments have no successor, and would fill /dev/shm until the next run of that name. So
  * a rank has a child that outlives it, in a session of its own, which the launcher does
  * not know. The child waits for the end of a pipe that the rank alone holds open, and

@@ -10,7 +10,7 @@
  *
  * The tail is missing from a file that was cut, and one that was changed has another sum.
  * Sizes are compared with the file's before memory is taken for them, and offsets are
- * tested, so a file that somebody made up cannot lead out of an array.
+ * tested, so a forged file cannot lead out of an array.
  *
  * The sum is four multiplications side by side on 32 bytes; it detects damage, not
  * malice. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that a command is told of: which of them it may write, how one is made whole,
- * what one is and has, and what a checkpoint's model says of the examples in others. */
+/* The files of a command: the test that they can be written, the writing of a whole file,
+ * the facts about a file, and the scores of a checkpoint's model. */
 #ifndef FILES_H
 #define FILES_H
 
@@ -11,36 +11,35 @@
 
 /* --- named.c --- */
 
-/* What becomes of a file. While it is written there is a NAME.lock, and what else is
- * beside it meanwhile, or after: */
+/* The use that a command makes of a file. While a file is written there is a NAME.lock;
+ * the files that are also beside it then, or after, are: */
 enum file_use {
     FILE_READ,
     FILE_LOGGED,                /* a run's log: NAME.old */
     FILE_PUT,                   /* output_open, below: NAME.tmp; any file, or "-" */
-    FILE_MADE,                  /* the same of a regular file */
+    FILE_MADE,                  /* the same; only a regular file */
     FILE_KEPT,                  /* a checkpoint: NAME.tmp, .previous, .old, and NAME.best
                                    with its .tmp and .old */
 };
 
 struct named_file {
-    const char *option;         /* NULL: it is a word of no option */
-    const char **name;          /* *name NULL: it is not given. Commas between several */
+    const char *option;         /* NULL: the name follows no option */
+    const char **name;          /* *name NULL: not given. Commas between several */
     enum file_use use;
 };
 
-/* Whether each can be written as it is to be, and none of those is another one of them.
- * files[0], unless it is only read, becomes what a symbolic link of that name leads to,
- * in `target`, which has room for PATH_MAX. False: message has the option, the file and
- * what is wrong. */
+/* Whether each file can be used as it is to be, and no file that is written is another
+ * one of the list. If files[0] is to be replaced and is a symbolic link, its name becomes
+ * the link's target, in `target`, which has room for PATH_MAX. False: message has the
+ * option, the file and the fault. */
 bool files_good(const struct named_file *files, int n, char *target, char *message,
                 size_t room);
 
-/* --- output.c: a file as NAME.tmp, renamed when all is in it. One that is not regular is
- * written in place, and "-" is the program's own output --- */
+/* --- output.c: a file is written as NAME.tmp, and renamed when all is in it. A file that
+ * is not regular is written in place, and "-" is the program's own output --- */
 
 struct output {
-    FILE *file;                 /* what is put there is compressed, where the name says
-                                   so */
+    FILE *file;                 /* compresses where the name asks for it */
     FILE *below;                /* the file itself */
     const char *name;
     const struct log *log;
@@ -49,18 +48,19 @@ struct output {
     struct lock lock;
 };
 
-/* packed: the name by whose ending it is compressed, or NULL. False after saying why not;
- * it is to be closed all the same. */
+/* packed: the name whose ending chooses the compression, or NULL. False after printing
+ * the reason; close it all the same. */
 bool output_open(struct output *out, const char *name, const char *packed, FILE *standard,
                  const struct log *log);
-/* Whether all that was put into the stream is written; else it has said why not. */
+/* Whether all of the stream is written; if not, the reason was printed. */
 bool output_written(FILE *out, const char *name, const struct log *log);
-/* good: all is in it. Else what was there stays. */
+/* good: the file is whole. Else the earlier file stays. */
 bool output_close(struct output *out, bool good);
 
 /* --- tell.c --- */
 
-/* What the file is and has. False after saying why that cannot be told. */
+/* Prints the kind and the contents of the file. False after printing why they are not
+ * known. */
 bool file_tell(const char *path, FILE *out, FILE *err, const struct log *log);
 
 /* --- score.c --- */
@@ -76,8 +76,8 @@ struct scoring {
 descant_status score_evaluate(const struct scoring *s, struct held_out *figures,
                               struct feed_counts *counts, bool *classes,
                               const struct log *log);
-/* Puts a line of probabilities for each line, in their order, so that scores and lines
- * can be put side by side again: one that cannot be read has nan. */
+/* Prints a line of probabilities for each line, in the lines' order, so that scores and
+ * lines can be put side by side again; for a line that cannot be read it is nan. */
 bool score_predict(const struct scoring *s, const char *name, FILE *standard,
                    const struct log *log);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The files that a command is told to read and to write. What is written must be none of
- * the others, by whatever name: a path, a link, a second link. A pipe or a device may be
- * named twice; "-" is no file. A file that is not there yet is known by its folder and
- * its name. */
+/* The files that a command is told to read and to write. A file that is written must be
+ * none of the others, under any name: a path, a link, a second link. A pipe or a device
+ * may be named twice; "-" is no file. A file that is not there yet is known by its folder
+ * and its name. */
 #include "data/kind.h"
 #include "data/paths.h"
 #include "files/files.h"
@@ -34,7 +34,7 @@ static bool folder_of(const char *path, struct stat *of, bool writable)
     return stat(folder, of) == 0 && (!writable || access(folder, W_OK) == 0);
 }
 
-/* False: it is no file, nor can be one. */
+/* False: it is no file, and cannot become one. */
 static bool find(const char *path, struct place *out)
 {
     struct stat of;
@@ -64,7 +64,7 @@ static bool same(const char *a, const char *b)
 }
 
 /* Whether one of the names, which have commas between them, is the file at `path`:
- * *found. So it is where all of it is one name. */
+ * *found. The whole text may also be one name. */
 static bool among(const char *names, const char *path, char *found)
 {
     snprintf(found, PATH_MAX, "%s", names);
@@ -80,7 +80,8 @@ static bool among(const char *names, const char *path, char *found)
     return false;
 }
 
-/* None of the files that this one writes, it and those beside it, is the other one. */
+/* Whether none of the files that the first one makes, itself and those beside it, is the
+ * other one. */
 static bool apart(const struct named_file *writer, const struct named_file *other,
                   char *message, size_t room)
 {
@@ -109,7 +110,7 @@ static bool apart(const struct named_file *writer, const struct named_file *othe
     return true;
 }
 
-/* There is no such log but a plain one, or it is no regular file. */
+/* Whether a log can be written there: no file, a plain one, or no regular file. */
 static bool log_good(const char *option, const char *path, char *message, size_t room)
 {
     enum file_kind kind = input_is_file(path) ? file_kind_of(path) : FILE_EMPTY;
@@ -145,7 +146,8 @@ static bool replace_good(const char *option, const char *path, char *message, si
     return false;
 }
 
-/* What is put elsewhere than into a file goes there. */
+/* A file that is replaced goes by the target of its symbolic link; a device keeps its
+ * name. */
 static bool follow(const struct named_file *file, char *target, char *message,
                    size_t room)
 {

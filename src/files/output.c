@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A command's output under another name until it is whole, so that a full disk, bad data
- * or a signal leaves what was there. It has the rights of the file that it replaces. */
+ * or a signal leaves the earlier file. The new one has the rights of the file that it
+ * replaces. */
 #include "files/files.h"
 
 #include <errno.h>

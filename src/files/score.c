@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A checkpoint's model on files: its figures where they have labels, and its scores.
- * Lines that are only scored need no label. */
+/* A checkpoint's model on files: figures, for which the lines need labels, and scores,
+ * for which they need none. */
 #include "data/kind.h"
 #include "files/files.h"
 #include "run/saved.h"
@@ -75,8 +75,8 @@ descant_status score_evaluate(const struct scoring *how, struct held_out *figure
 
 /* --- scores --- */
 
-/* Probabilities of one example, on a line: of a click, or of each class. False: they are
- * none. */
+/* Prints the probabilities of one example on a line: of a click, or of each class. False:
+ * a score is no number. */
 static bool put_score(FILE *out, const float *scores, int outputs)
 {
     double top = (double)scores[0], sum = 0;
@@ -143,7 +143,7 @@ static bool predict_all(struct session *s, struct data *data, struct work *work,
     return ok && got == DATA_END && s->lines > 0;
 }
 
-/* The output is opened when there is something to put there. */
+/* The output is opened with the first score. */
 static bool predict_into(struct session *s, const char *name, FILE *standard,
                          struct data *data, struct work *work, float *scores)
 {

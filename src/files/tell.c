@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* descant info FILE: what a file is and what it has. Checkpoints tell of their run by
- * their texts, logs by their first and their last line; caches and data are read to their
- * end, which is how they are counted. Everything that a file says of itself is shown
- * without what would steer a terminal. */
+/* descant info FILE: the kind and the contents of a file. Of a checkpoint its texts are
+ * shown, of a log its first and its last line; caches and data are read to their end, to
+ * be counted. Texts of a file are shown without the bytes that would steer a terminal. */
 #include "data/data.h"
 #include "data/kind.h"
 #include "data/safetensors.h"
@@ -21,8 +20,8 @@ enum { MOST_FIELDS = 4096, CHUNK = 1 << 16, MOST_CLASSES = 1 << 20 };
 static void say(FILE *out, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A line of what a file says of itself: `out` shows what steers a terminal, but for line
- * ends and tabs. */
+/* Prints a line of a file's own text: `out` makes bytes that steer a terminal visible,
+ * except line ends and tabs. */
 static void say(FILE *out, const char *name, const char *format, ...)
 {
     char text[1024];
@@ -99,7 +98,7 @@ static bool is_of_run(const struct safetensor *t)
     return strncmp(t->name, "descant.", 8) == 0;
 }
 
-/* As --l1 leaves them. */
+/* Counts the values other than 0, of which --l1 leaves few. */
 static size_t count_non_zero(const struct safetensor *t)
 {
     const float *x = t->data;
@@ -109,7 +108,7 @@ static size_t count_non_zero(const struct safetensor *t)
     return n;
 }
 
-/* Those of the model each; what the run keeps beside them as one amount. */
+/* The model's tensors, one by one; all others as one amount. */
 static void say_tensors(FILE *out, const struct safetensors *file)
 {
     static const char *const types[] = {"f32", "u8", "u64"};
@@ -234,8 +233,8 @@ static void say_counts(FILE *out, const struct counts *c, const struct data_shap
         say(out, "pairs", "%.1f an example", (double)c->ids / (double)c->examples);
 }
 
-/* Numbers of classes are labels that libsvm has where it is told so: most lines are good
- * then. */
+/* libsvm's labels may be numbers of classes: if they are taken as such, most lines are
+ * good. */
 static descant_status count_classes(const struct data_options *options, struct counts *c,
                                     struct data_shape *shape)
 {
@@ -253,7 +252,7 @@ static descant_status count_classes(const struct data_options *options, struct c
     return status;
 }
 
-/* Lines of which none has a label are looked at again, to be scored; so are images
+/* If no line has a label, the lines are read again as lines to score; so are images
  * without a file of labels. */
 static bool say_data(FILE *out, const char *path, enum file_kind kind,
                      const struct log *log)
@@ -292,8 +291,8 @@ static bool say_data(FILE *out, const char *path, enum file_kind kind,
 
 /* --- logs --- */
 
-/* Of the dense part and of the tables, as a checkpoint has both; NaN: the log does not
- * say. */
+/* Numbers of the dense part and of the tables, as in a checkpoint; NaN: the log has
+ * none. */
 static double parameters(const struct report_run *run)
 {
     const json_t *dense = json_object_get(run->header, "parameters");

@@ -3,11 +3,11 @@
  * again by itself when it dies. Its files call each other downwards:
  *
  *   run.c           the loop: processes, signals, restarts
- *   output.c        what ranks print, line by line
- *   script.c        what a rank's host is told to do
- *   layout.c        which rank is on which host, and where they meet
+ *   output.c        the ranks' output, line by line
+ *   script.c        the orders for a rank's host
+ *   layout.c        the host of each rank, and the place where they meet
  *   restarts.c      the rule by which a rank is started again: no clock, no processes
- *   secret.c        the line that only the job's ranks know */
+ *   secret.c        a line that only the job's ranks know */
 #ifndef HOSTS_H
 #define HOSTS_H
 
@@ -31,9 +31,8 @@ struct hosts_options {
     char **command;             /* ends with NULL */
 };
 
-/* The exit status: 0 once all ranks have ended with 0, that of the first rank that was
- * given up, 128 and the signal's number after SIGINT or SIGTERM, 2 where options are
- * wrong. */
+/* Returns the exit status: 0 once all ranks have ended with 0; the status of the first
+ * rank that was given up; 128 + the signal after SIGINT or SIGTERM; 2 for bad options. */
 int hosts_run(const struct hosts_options *options, FILE *out, FILE *err);
 
 /* --- layout.c --- */
@@ -46,7 +45,7 @@ struct host {
 struct layout {
     struct host *hosts;
     int n_hosts, each, n;       /* rank r is on host r / each */
-    bool secret;                /* the address is to have one */
+    bool secret;                /* the address is to name one */
     char id[HOSTS_ID];          /* of this run */
     char address[HOSTS_ADDRESS];
 };
@@ -70,10 +69,10 @@ enum rank_end {
 struct restarts {
     int most;           /* in a row; RESTARTS_AUTO */
     int in_row, failed; /* since it ran for a minute: restarts, and those after FAILED */
-    bool ran;           /* it was something else than NO_COMMAND once */
+    bool ran;           /* the command has started once */
 };
 
-/* status: as a shell has it, 128 and more for a signal's. */
+/* status: as of a shell, from 128 on for a signal. */
 enum rank_end rank_end(int status, bool over_ssh);
 /* True: it is to be started again in *wait_ns. */
 bool restarts_again(struct restarts *r, enum rank_end end, uint64_t ran_ns,
@@ -81,7 +80,7 @@ bool restarts_again(struct restarts *r, enum rank_end end, uint64_t ran_ns,
 
 /* --- secret.c --- */
 
-/* A line without its end: that of the file, or, NULL, a new one. */
+/* Makes a line without its end: the file's line; path NULL: a new one. */
 descant_status secret_line(char line[HOSTS_SECRET], const char *file,
                            const struct log *log);
 
@@ -93,14 +92,14 @@ struct script {
     const char *secret;         /* a line; NULL: none */
     const char *folder;         /* to be in */
     int rank;
-    bool again;                 /* what an earlier start has left is to be killed */
+    bool again;                 /* processes of an earlier start are to be killed */
 };
 
-/* The argument of sh -c that reads a script and does it; it has no quotation marks but ",
- * so that '' can be put around it. */
+/* The argument of sh -c by which a shell reads a script and executes it. Its only
+ * quotation marks are ", so that it can stand between ''. */
 enum { SCRIPT_READER = 64 };
 extern const char script_reader[SCRIPT_READER];
-/* The script, which is the caller's: free. NULL: no memory. */
+/* Returns the script, which the caller frees. NULL: no memory. */
 char *script_text(const struct script *script, size_t *length);
 
 /* --- output.c --- */
@@ -117,6 +116,6 @@ struct output_lines {
 
 void output_init(struct output_lines *lines, FILE *to, int rank);
 void output_put(struct output_lines *lines, const char *bytes, size_t n);
-void output_end(struct output_lines *lines);    /* what has no end gets one */
+void output_end(struct output_lines *lines);    /* a last line without an end gets one */
 
 #endif

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Which rank is on which host, and where they meet. Ranks of one host have consecutive
- * numbers, and rank 0 is on the first host that is named.
+/* The host of each rank, and the place where ranks meet. Ranks of one host have
+ * consecutive numbers, and rank 0 is on the first host of the list.
  *
- * Where all are on one host, and no port was asked for, they meet in its memory. Else they
- * meet over TCP at the first host, by the name that was given for it, without the user's:
- * so that must be a name that the other hosts know it by. The port is by chance unless
- * told, so that two runs on the same hosts do not meet each other. */
+ * If all ranks are on one host, and no port was asked for, they meet in its memory. Else
+ * they meet over TCP at the first host, under its name in the list, without the user: so
+ * the other hosts must know that name. The port is chosen by chance, unless one is given,
+ * so that two runs on the same hosts do not meet each other. */
 #include "hosts/hosts.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <strings.h>
 
-enum { PORTS_FROM = 20000, PORTS = 12000 };     /* below those that kernels give away */
+enum { PORTS_FROM = 20000, PORTS = 12000 };     /* below the ports that kernels choose */
 
 static bool is_loopback(const char *name)
 {
@@ -20,7 +20,7 @@ static bool is_loopback(const char *name)
            strcmp(name, "::1") == 0;
 }
 
-/* What ssh gets as a word of its own, and other hosts as a part of an address. */
+/* Whether the text can be a word for ssh, and for other hosts a part of an address. */
 static bool is_name(const char *name)
 {
     static const char good[] =
@@ -52,24 +52,25 @@ static descant_status take_hosts(struct layout *l, const char *list, const char 
                                  const struct log *log)
 {
     char name[HOST_NAME];
-    enum hostlist what;
     descant_status status = DESCANT_OK;
 
-    for (int64_t k = 0; status == DESCANT_OK &&
-                        (what = hostlist_host(list, k, name, sizeof name)) != HOSTLIST_END;
-         k++)
+    for (int64_t k = 0; status == DESCANT_OK; k++) {
+        enum hostlist what = hostlist_host(list, k, name, sizeof name);
+        if (what == HOSTLIST_END)
+            break;
         status = what == HOSTLIST_BAD
                      ? log_fail(log, DESCANT_INVALID,
                                 "--hosts %s: hosts have commas between them, as in "
                                 "a,b or node[01-16]",
                                 list)
                      : take_host(l, name, here, log);
+    }
     if (status == DESCANT_OK && l->n_hosts == 0)
         status = log_fail(log, DESCANT_INVALID, "--hosts names none");
     return status;
 }
 
-/* Others would look for rank 0 on their own host. */
+/* With such a name other hosts would look for rank 0 on themselves. */
 static descant_status check_first(const struct layout *l, const char *here,
                                   const struct log *log)
 {
@@ -82,7 +83,8 @@ static descant_status check_first(const struct layout *l, const char *here,
     return DESCANT_OK;
 }
 
-static void write_address(struct layout *l, const struct hosts_options *o, uint64_t chance)
+static void write_address(struct layout *l, const struct hosts_options *o,
+                          uint64_t chance)
 {
     bool together = l->n_hosts == 1, over_tcp = !together || o->port;
     const char *at = strrchr(l->hosts[0].name, '@');

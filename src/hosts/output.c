@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What ranks print, in whole lines with the rank before each, so that ranks do not break
- * into each other's lines. A line of over 16 KiB comes in several, and one that a carriage
- * return begins anew, as progress does, comes as often. */
+/* The output of ranks, in whole lines with the rank before each, so that ranks do not
+ * break into each other's lines. A line of over 16 KiB is printed as several, and so is a
+ * line that carriage returns begin anew, such as progress. */
 #include "hosts/hosts.h"
 
 #include <string.h>

@@ -5,19 +5,26 @@
  *    up to 30 s. Once it has run for a minute all counts begin anew: a job of weeks on
  *    machines that are taken away every few hours does not run out of restarts.
  * 2. With --restarts N it is started again N times in a row, whatever it ended by.
- * 3. Without, the kind decides. A signal and a lost host are not the program's doing:
- *    without end. A status other than 0 is what the program itself says, and will most
- *    likely say again: three times in a row.
- * 4. A command that its host cannot run, the first time already, is given up at once.
+ * 3. Without it, the kind of its end decides. A signal and a lost host are not the
+ *    program's doing: no limit. A status other than 0 is the program's own, and will most
+ *    likely come again: three times in a row.
+ * 4. If the host cannot run the command at the first start, the rank is given up at once.
  *
- * A shell tells of a signal by a status above 128, and so does ssh, which has 255 for its
- * own failures: a program that ends with such a status by itself is taken for one. */
+ * A shell gives a signal as a status above 128, and so does ssh, which has 255 for its
+ * own failures. A program that ends with such a status by itself counts as killed, or as
+ * lost. */
 #include "hosts/hosts.h"
 
 #define S UINT64_C(1000000000)
 
 enum { FAILURES = 3, MOST_WAIT_S = 30, LONG_S = 60, MOST_DOUBLINGS = 5 };
-enum { CANNOT_RUN = 126, NOT_FOUND = 127, BY_SIGNAL = 128, SIGNALS = 64, SSH_FAILS = 255 };
+enum {
+    CANNOT_RUN = 126,
+    NOT_FOUND = 127,
+    BY_SIGNAL = 128,
+    SIGNALS = 64,
+    SSH_FAILS = 255
+};
 
 enum rank_end rank_end(int status, bool over_ssh)
 {
@@ -48,6 +55,6 @@ bool restarts_again(struct restarts *r, enum rank_end end, uint64_t ran_ns,
     uint64_t wait_s = UINT64_C(1) << doublings;
     *wait_ns = (wait_s < MOST_WAIT_S ? wait_s : MOST_WAIT_S) * S;
     r->failed += fails;
-    r->in_row += r->in_row < HOSTS_RANKS;       /* without end */
+    r->in_row += r->in_row < HOSTS_RANKS;       /* no limit */
     return true;
 }

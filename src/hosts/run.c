@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The loop of descant run: one thread that sleeps in poll. Each rank is a child, a shell
- * here or ssh, in a session of its own, so that a terminal's Ctrl-C is heard by the run
- * alone. A pipe to it carries the script and then names of signals (script.c), two bring
- * what the rank prints. All pipes are closed in other children, for the end of the first
- * one is the end of the run: if this process is killed, every host hears of it.
+ * here or ssh, in a session of its own, so that a terminal's Ctrl-C reaches only the run.
+ * A pipe to the child carries the script and then names of signals (script.c), two others
+ * bring the rank's output. All pipes are closed in other children, for to a host the end
+ * of the first pipe is the end of the run: if this process is killed, every host notices.
  *
  * 1. A rank that dies is started again by itself (restarts.c), and the others are not
- *    touched. One whose restart is due when no other rank runs any more, and some have
- *    ended with 0, is given up: it would wait for a job that is over.
- * 2. The first SIGINT or SIGTERM goes to all ranks, and nobody is started again. Another
- *    one, a second later at least, kills them, and after 5 s more their shells. */
+ *    touched. If its restart is due when no other rank runs any more, and some have ended
+ *    with 0, the rank is given up: it would wait for a job that is over.
+ * 2. The first SIGINT or SIGTERM goes to all ranks, and no rank is started again. Another
+ *    signal, a second later at least, kills them, and after 5 s more their shells. */
 #include "hosts/hosts.h"
 #include "run/signals.h"
 
@@ -43,7 +43,7 @@ struct rank {
     enum rank_state state;
     pid_t pid;
     int in;                     /* to it; -1 */
-    char *script;               /* what is left to write: [at, n); NULL: nothing */
+    char *script;               /* the rest to write: [at, n); NULL: nothing */
     size_t at, n;
     int signal;                 /* to be written behind the script; 0 */
     struct stream streams[2];
@@ -64,7 +64,8 @@ struct run {
     struct signals signals;
     struct rlimit files;        /* as it was */
     uint64_t kill_ns;           /* the shells then; 0 */
-    int ends, status;           /* the signal that ends it, 0; of the first rank given up */
+    int ends;                   /* the signal that ends it; 0 */
+    int status;                 /* of the first rank given up */
     const struct log *log;
     FILE *err;
 };
@@ -115,7 +116,7 @@ static void close_pipe(int ends[2])
             close(ends[k]);
 }
 
-/* Of each pipe the other end is the child's. */
+/* The child has the other end of each pipe. */
 static bool fork_rank(struct run *r, struct rank *rank)
 {
     int in[2] = {-1, -1}, out[2][2] = {{-1, -1}, {-1, -1}};
@@ -179,8 +180,8 @@ static void close_input(struct rank *rank)
     rank->script = NULL;
 }
 
-/* Whatever comes now; what a process that has left the rank prints later is not waited
- * for. */
+/* Takes the output that is there now, and does not wait for later output of a process
+ * that has left the rank. */
 static void read_stream(struct stream *stream)
 {
     char bytes[LINE_MOST];
@@ -310,7 +311,7 @@ static const char *signal_word(int signal)
     return signal == SIGKILL ? "KILL" : signal == SIGINT ? "INT" : "TERM";
 }
 
-/* The rest of the script, then the signal. A shell that is gone is heard of by its
+/* Writes the rest of the script, then the signal. That a shell is gone is known by its
  * end. */
 static void write_input(struct rank *rank)
 {
@@ -383,7 +384,7 @@ static bool goes_on(const struct run *r)
     return false;
 }
 
-/* Milliseconds until something is due, rounded up; -1: nothing is. */
+/* Milliseconds until the next thing is due, rounded up; -1: nothing is. */
 static int rest_ms(const struct run *r)
 {
     uint64_t due = r->kill_ns ? r->kill_ns : UINT64_MAX, now = clock_now_ns();
@@ -431,7 +432,7 @@ static void loop(struct run *r, int signals)
 
 /* --- all of it --- */
 
-/* The words of --ssh, which end with NULL, and two more have room. */
+/* The words of --ssh, which end with NULL; there is room for two more. */
 static descant_status split_ssh(struct run *r)
 {
     int n = 0;
@@ -447,7 +448,7 @@ static descant_status split_ssh(struct run *r)
                         r->options->ssh);
 }
 
-/* Three descriptors of each rank. */
+/* Raises the limit of open files to three for each rank. */
 static descant_status make_room(struct run *r)
 {
     rlim_t needed = POLLED * (rlim_t)r->layout.n + SPARE_FILES;

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* What a rank's host is told to do. A rank is a shell, here or over ssh, that reads this
- * script from its standard input and does it line by line. So nothing but a loop that
- * reads is among the words that everybody on the host can see, and ssh, a login shell or
- * a test's script between need to quote nothing.
+/* The orders for a rank's host. A rank is a shell, here or over ssh, that reads this
+ * script from its standard input and executes it line by line. So the words that all
+ * users of the host can see are only a loop that reads, and ssh, a login shell or a
+ * test's script between need to quote nothing.
  *
  * The last line starts the command in a session of its own, whose number is that of its
- * process group, and waits for it. What comes on standard input from then on is names of
- * signals for the group, a line each. Its end is the end of the run, or of the
- * connection: SIGTERM, and SIGKILL 10 s later. A shell in the same group listens for
- * that, the watcher. It is nobody's child, or the command would find a child that it has
- * not started, and SIGKILL to the group ends it, too.
+ * process group, and waits for it. From then on standard input brings names of signals
+ * for the group, a line each. Its end is the end of the run, or of the connection:
+ * SIGTERM, and SIGKILL 10 s later. A shell in the same group, the watcher, waits for that
+ * end. The watcher is not the command's child, or the command would find a child that it
+ * has not started. SIGKILL to the group ends the watcher, too.
  *
- * 1. When the command ends, the first shell kills what is left of the group, then what
- *    has left the group and still has this rank's DESCANT_RUN in its environment. Without
- *    the first shell the watcher kills the group.
- * 2. A secret is a file that its owner alone can read, in memory. Whoever kills the group
- *    has removed it. Its name has the run's number, which nobody can guess beforehand.
- * 3. A rank that is started again first kills what its last start has left: the host may
- *    have lost its connection, and not know.
- * 4. The command's standard input is empty, its output goes where the shell's goes.
+ * 1. When the command ends, the first shell kills the rest of the group, then processes
+ *    that have left the group and still have this rank's DESCANT_RUN in their
+ *    environment. Without the first shell the watcher kills the group.
+ * 2. A secret is a file in memory that only its owner can read. The shell that kills the
+ *    group removes the file first. Its name has the run's number, which cannot be guessed
+ *    beforehand.
+ * 3. A rank that is started again first kills the processes of its last start: the host
+ *    may not have noticed yet that the connection is lost.
+ * 4. The command's standard input is empty, and its output goes where the shell's goes.
  *
- * Lines hold no line's end: in a quoted word it is $_dn. Needed of a host: a POSIX shell,
- * setsid, and, for what has left the group, grep -z. */
+ * A line of the script has no line end within: in a quoted word that is $_dn. A host
+ * needs a POSIX shell, setsid, and, for processes that have left the group, grep -z. */
 #include "hosts/hosts.h"
 
 #include <limits.h>
@@ -69,7 +70,7 @@ static bool has_name(const char *list, const char *name, size_t n)
     return false;
 }
 
-/* Of this process's variables, Descant's own and those that were asked for. */
+/* Adds this process's variables that are Descant's own or were asked for. */
 static void export_environment(FILE *out, const char *wanted)
 {
     static const char own[] = "DESCANT_JOB,DESCANT_RUN,DESCANT_SEGMENT,DESCANT_MODULE,"
@@ -85,8 +86,8 @@ static void export_environment(FILE *out, const char *wanted)
     }
 }
 
-/* The definition of _dk, which kills what has this rank's DESCANT_RUN, until nothing has:
- * what was killed is there for a moment still. */
+/* The definition of _dk, which kills all processes with this rank's DESCANT_RUN until
+ * there is none, ten times at most: a killed process stays for a moment. */
 static const char killer[] =
     "_dk() { for _di in 1 2 3 4 5 6 7 8 9 10; do "
     "_dp=$(grep -lsxz \"DESCANT_RUN=$_dr\" /proc/[0-9]*/environ); "
@@ -94,7 +95,7 @@ static const char killer[] =
     "for _dq in $_dp; do _dq=${_dq#/proc/}; kill -s KILL \"${_dq%/environ}\"; done; "
     "sleep 0.05 || sleep 1; done 2>/dev/null; }\n";
 
-/* Tells it to the run's caller, and ends with the status of what cannot be started. */
+/* Prints the failure, and ends with the status of a command that cannot be started. */
 static void write_refusal(FILE *out, const char *text)
 {
     fputs(" || { echo ", out);
@@ -143,8 +144,8 @@ static void write_variables(FILE *out, const struct script *s)
     fputs(",secret=$_ds\n", out);
 }
 
-/* The shell's own words, as "Killed", are not wanted, and would end it where nobody reads
- * them any more. */
+/* The shell's own messages, such as "Killed", are dropped: they would end it when its
+ * output is no longer read. */
 static void write_command(FILE *out, const struct script *s)
 {
     const char *remove = s->secret ? "rm -f \"$_ds\"; " : "";

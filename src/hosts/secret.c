@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The secret by which ranks of one job know each other over TCP: one line, as descant
- * secret makes it, and as secret=FILE of an address names it. It goes to ranks through
- * their shells' standard input, since everybody on a host can read the words of its
+/* The secret by which ranks of one job know each other over TCP: one line, as `descant
+ * secret` makes it and secret=FILE in an address names it. It reaches ranks through their
+ * shells' standard input, since all users of a host can read the words of its
  * processes. */
 #include "hosts/hosts.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Where a module lies, and how it is loaded.
+/* The search for a module, and its loading.
  *
- * The module's variable of the environment says where the module lies (a folder, or the
- * file itself); else it lies beside the library or the program that asks, where a build
- * has put it, or where an install has, wherever that was moved to: in descant/ beside the
- * library, in ../lib/descant of the program; or in the folder that was compiled in.
+ * The module's variable of the environment gives a folder, or the file itself. Without
+ * the variable the module is searched in this order: beside the library or program that
+ * asks, as a build puts it; in descant/ beside the library and ../lib/descant of the
+ * program, as an install puts it, also one that was moved; in the folder that was
+ * compiled in.
  *
  * A module is never unloaded: MPI cannot be initialised twice, and OpenSSL leaves
  * functions to be called when the process exits. */

@@ -216,7 +216,7 @@ static const char *why_of(const struct link *link)
 {
     const struct end *end = (const struct end *)(const void *)link;
     return end->world->failed ? "no memory for a simulated world"
-                              : "nobody comes or goes";
+                              : "no rank comes or goes";
 }
 
 static bool close_end(struct link *link, bool together)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* TLS, up to where its module takes over (tls.h): finds and loads the module, reads the
- * secret, and refuses files that others can read before OpenSSL sees them. */
+/* The part of TLS outside of its module (tls.h): finds and loads the module, reads the
+ * secret, and refuses files that other users can read before OpenSSL sees them. */
 #include "link/tls.h"
 #include "base/base.h"
 #include "link/module.h"
@@ -21,7 +21,7 @@ bool tls_module_find(char *path, size_t room)
     return module_find(&module, path, room);
 }
 
-/* Whether the three files of certificates are there, or none of them beside a secret. */
+/* Whether there are either the three files of certificates or a secret. */
 static descant_status check(const struct tls_files *files, const struct log *log)
 {
     bool any = files->cert || files->key || files->ca;

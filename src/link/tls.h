@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* TLS 1.3 over a connected stream socket: what a link puts between its frames and a
- * socket that leaves the machine. Both ends prove that they belong to the job: by a secret
- * that they share (secret.h), or by certificates of one authority. Nothing else is
- * accepted: no older version, no ticket, no data before the handshake is done.
+/* TLS 1.3 over a connected stream socket, between a link's frames and a socket that
+ * leaves the machine. Both ends prove that they belong to the job: by a secret that they
+ * share (secret.h), or by certificates of one authority. Nothing else is accepted: no
+ * older version, no ticket, no data before the handshake is done.
  *
  * OpenSSL does the work, in a module that alone links it and that tls_open loads.
  *
@@ -13,14 +13,15 @@
  *    caller waits before it calls again. While `pending` is true, `read` has something to
  *    give for which the socket will wake nobody. While `unsent` is true, the caller also
  *    waits until the socket takes bytes, and then calls `write` with n = 0.
- * 4. Memory. Bytes given to `write` are done with once it has counted them: those that
- *    the socket has not taken are in the peer as ciphertext, up to 80 KiB.
- * 5. Strangers. Until its handshake is done, a peer holds less than TLS_STRANGER bytes,
- *    and one that has accepted and heard nothing some hundred; reading a certificate
- *    takes 20 KB for as long as the call lasts. The caller bounds the time. A handshake
- *    that is recorded and sent again is never done: its answer needs keys made anew.
- * 6. Failing. A peer that has failed stays so. `why` says what happened, as a line that
- *    begins with the other end's address and a colon may go on. */
+ * 4. Memory. The caller may reuse bytes that `write` has counted: those that the socket
+ *    has not taken are kept in the peer as ciphertext, up to 80 KiB.
+ * 5. Strangers. Until its handshake is done, a peer holds less than TLS_STRANGER bytes; a
+ *    peer that has accepted and received nothing holds some hundred. Reading a
+ *    certificate takes 20 KB for as long as the call lasts. The caller bounds the time. A
+ *    handshake that is recorded and sent again is never done: its answer needs keys made
+ *    anew.
+ * 6. Failing. A peer that has failed stays so. `why` has the reason, to be put behind the
+ *    other end's address and a colon. */
 #ifndef LINK_TLS_H
 #define LINK_TLS_H
 
@@ -53,50 +54,50 @@ struct tls_peer {
     char why[TLS_WHY];          /* (6) */
 };
 
-/* What the module needs: a secret's bytes, or the names of three files of PEM. */
+/* The module's keys: a secret's bytes, or the names of three files of PEM. */
 struct tls_keys {
     const unsigned char *secret;    /* (SECRET_BYTES), or NULL */
     const char *cert, *key, *ca;
-    uint32_t rekey_records;     /* keys are made anew after so many records sent; 0: after
-                                   as many as suit the cipher */
+    uint32_t rekey_records;     /* new keys after so many records sent; 0: the cipher's
+                                   limit */
 };
 
 struct tls_type {
     int version;                /* TLS_VERSION */
-    const char *name;           /* of the library and its version, as it is loaded */
+    const char *name;           /* of the loaded library, with its version */
 
-    /* NULL: why says what is wrong. */
+    /* NULL: `why` has the reason. */
     struct tls *(*open)(const struct tls_keys *keys, char why[TLS_WHY]);
     void (*close)(struct tls *tls);     /* after the last of its peers; NULL is allowed */
 
-    /* One end of a connection: the one that dialled, or the one that accepted. name:
-     * which name or address the other end's certificate must have; NULL: any that ca=
-     * has signed. NULL: no memory. */
+    /* One end of a connection: the one that dialled, or the one that accepted. name: the
+     * name or address that the other end's certificate must have; NULL: any that ca= has
+     * signed. NULL: no memory. */
     struct tls_peer *(*begin)(struct tls *tls, int fd, bool dialled, const char *name);
-    void (*end)(struct tls_peer *peer);     /* says nothing to the other end; NULL is
+    void (*end)(struct tls_peer *peer);     /* sends nothing to the other end; NULL is
                                                allowed */
 
     /* TLS_DONE, TLS_WANTS_READ, TLS_WANTS_WRITE or TLS_FAILED. With certificates the end
-     * that dialled is done before the other one has seen its certificate: if that is
-     * refused, the first read says so. */
+     * that dialled is done before the other one has seen its certificate: if the
+     * certificate is refused, the first read fails. */
     int (*handshake)(struct tls_peer *peer);
 
-    /* As many of n > 0 bytes as have come, or TLS_CLOSED: the other end has said that
-     * nothing more comes; TLS_WANTS_READ, TLS_WANTS_WRITE or TLS_FAILED. */
+    /* Returns the number of bytes that have come, up to n > 0; or TLS_CLOSED: the other
+     * end sends no more; TLS_WANTS_READ, TLS_WANTS_WRITE or TLS_FAILED. */
     ssize_t (*read)(struct tls_peer *peer, void *into, size_t n);
-    /* How many bytes of the vector it has taken, from its beginning on; or
-     * TLS_WANTS_WRITE or TLS_FAILED. n = 0: TLS_DONE if nothing is unsent. Parts lie in
-     * one record where they are short. */
+    /* Returns the number of bytes taken, from the vector's beginning on; or
+     * TLS_WANTS_WRITE or TLS_FAILED. n = 0: TLS_DONE if nothing is unsent. Short parts
+     * share a record. */
     ssize_t (*write)(struct tls_peer *peer, const struct iovec *parts, int n);
 
-    /* Says that nothing more comes, after all that was written: TLS_DONE, TLS_WANTS_WRITE
-     * or TLS_FAILED. */
+    /* Tells the other end, behind all bytes written, that no more come: TLS_DONE,
+     * TLS_WANTS_WRITE or TLS_FAILED. */
     int (*shutdown)(struct tls_peer *peer);
 };
 
 /* --- tls.c --- */
 
-/* As an address has them: a secret, or the other three; NULL: not given. */
+/* Names of files, as in an address: a secret, or the other three; NULL: not given. */
 struct tls_files {
     const char *secret, *cert, *key, *ca;
 };
@@ -108,8 +109,8 @@ descant_status tls_open(struct tls **tls, const struct tls_files *files,
 
 bool tls_module_find(char *path, size_t room);      /* its file, where there is one */
 
-/* Whether the first bytes of a stream, 3 or more, are those of TLS: an end that has no
- * keys then knows what the other one wants. */
+/* Whether the first bytes of a stream, 3 or more, are those of TLS: by them an end
+ * without keys knows that the other one wants TLS. */
 static inline bool tls_begins(const void *bytes)
 {
     const unsigned char *at = bytes;

@@ -93,7 +93,7 @@ const struct fabric_type fabric_mpi = {
 const struct fabric_type fabric_tcp = {
     .name = "tcp",
     .address = "tcp:HOST:PORT[,ranks=64]",
-    .help = "hosts that come and go; rank 0, or whoever can, listens at HOST:PORT",
+    .help = "hosts that come and go; rank 0, or the first process, listens at HOST:PORT",
     .open = open_tcp,
     RANKS_TYPE,
 };

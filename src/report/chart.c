@@ -43,7 +43,7 @@ struct curve {
 
 struct axis {
     double low, high;           /* in units, of the logarithm if logarithmic */
-    double unit;                /* values ÷ unit are what the ticks count */
+    double unit;                /* ticks count values ÷ unit */
     bool logarithmic;
     char name[48];
 };
@@ -57,12 +57,12 @@ struct drawing {
     size_t n_above;             /* values above the axis */
     double most;
     bool thinned;
-    bool zero;                  /* all shares are, to what is shown of them */
+    bool zero;                  /* all shares are shown as 0 */
 };
 
 /* --- curves --- */
 
-/* Means of `every` neighbours; those of a sparse curve are its values alone. */
+/* Means of `every` neighbours; a sparse curve keeps its values. */
 static void make_curve(struct curve *curve, const struct report_run *run,
                        const struct report_chart *chart, size_t every)
 {
@@ -130,7 +130,7 @@ static size_t collect(const struct drawing *d, double *values)
     return n;
 }
 
-/* The largest unit of which there are at least two. */
+/* The largest unit of which the axis has at least two. */
 static void name_axis(struct axis *axis, const char *name, double most, bool time)
 {
     static const struct {
@@ -165,7 +165,7 @@ static void make_x(struct drawing *d)
     d->x.high = (most > 0 ? most : 1) / d->x.unit;
 }
 
-/* Where the axis ends; counts what is above. values: sorted. */
+/* Where the axis ends; counts the values above it. values: sorted. */
 static double cut(struct drawing *d, const double *values, size_t n, double low)
 {
     double high = values[n - 1], usual = values[(n - 1) * 98 / 100];
@@ -363,7 +363,7 @@ static void draw(FILE *out, const struct drawing *d)
     report_text(out, chart->title, false);
     fputs("\">\n", out);
     draw_axes(out, d);
-    /* a window of its own cuts what is above the axis */
+    /* a window of its own cuts lines above the axis */
     fprintf(
         out,
         "<svg x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" viewBox=\"%d %d %d %d\">\n",

@@ -2,9 +2,9 @@
 /* The page: one file that needs no other, no script, and follows the reader's choice of
  * light or dark. It has a table of the runs' last figures, the options in which they
  * differ, the charts, and every option, folded away. page.html is the page with places
- * for its values, and page.css its style; this file makes the values. Whatever comes from
- * a log or from the command line is escaped as it is put in its place. All values are
- * made before the first byte is put, so that a page is whole or not there.
+ * for its values, and page.css its style; this file makes the values. Texts of a log or
+ * of the command line are escaped as they are put in their places. All values are made
+ * before the first byte is written, so that a page is whole or not there.
  *
  * The colours are those of Okabe and Ito, which the colour-blind can tell apart, a little
  * darker on light ground and lighter on dark. */
@@ -102,14 +102,14 @@ static const struct column {
     {"examples", "examples", REPORT_EXAMPLES, COUNT, 0, NULL, NULL},
     {"time", "seconds", REPORT_SECONDS, TIME, 0, NULL, NULL},
     {"loss", "loss", REPORT_LOSS, LOSS, -1,
-     "Loss: the mean of −ln of the probability given to what was so.", "data"},
+     "Loss: the mean of −ln of the probability given to the true label.", "data"},
     {"NE", "ne", REPORT_NE, LOSS, -1,
      "NE, normalised entropy: the loss ÷ that of a guess by the share of clicks alone. "
      "Loss and NE are those while training.",
      "data"},
     {"loss of its start", "start_loss", REPORT_FIELDS, LOSS, 0,
-     "Of its start: of what a resumed run has trained itself; its loss and NE are of all "
-     "that the model was trained on.",
+     "Of its start: of the examples since a resumed run began; its loss and NE are of "
+     "all examples that the model was trained on.",
      NULL},
     {"NE of its start", "start_ne", REPORT_FIELDS, LOSS, 0, NULL, NULL},
     {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, LOSS, -1, NULL, "eval"},
@@ -117,8 +117,8 @@ static const struct column {
     {"AUC", "auc", REPORT_AUC, LOSS, 1,
      "AUC: how often a click is scored above another example.", "eval"},
     {"accuracy", "eval_accuracy", REPORT_ACCURACY, LOSS, 1,
-     "Accuracy: how often what was so had the highest probability; it and AUC are of the "
-     "held-out set.",
+     "Accuracy: how often the true label had the highest probability; it and AUC are of "
+     "the held-out set.",
      "eval"},
     {"examples/s", "examples_per_s", REPORT_RATE, COUNT, 1, NULL, NULL},
     {"stall", "stall_share", REPORT_STALL, SHARE, -1,
@@ -136,7 +136,7 @@ static const struct column {
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
-static bool anybody(const struct column *c, const struct report_run *runs, int n)
+static bool any_figure(const struct column *c, const struct report_run *runs, int n)
 {
     for (int r = 0; r < n; r++)
         if (isfinite(report_figure(&runs[r], c->key, c->field)))
@@ -144,7 +144,7 @@ static bool anybody(const struct column *c, const struct report_run *runs, int n
     return false;
 }
 
-/* A model's quality on other examples says nothing. Held-out sets have their numbers by
+/* Qualities on different examples are not compared. Held-out sets have their numbers by
  * then. */
 static bool comparable(const struct column *c, const struct report_run *a,
                        const struct report_run *b)
@@ -154,8 +154,8 @@ static bool comparable(const struct column *c, const struct report_run *a,
     return !c->of || report_same_examples(c->of, a, b);
 }
 
-/* The best of the runs that are done and can be compared with this one. NaN where it
- * tells nobody apart. */
+/* The best figure of the runs that are done and can be compared with this one. NaN: all
+ * have the same. */
 static double best_of(const struct column *c, const struct report_run *this,
                       const struct report_run *runs, int n)
 {
@@ -181,7 +181,7 @@ struct page {
     bool good;                  /* there was memory for all values */
 };
 
-/* The two take `value`, which may be NULL: there was no memory for it. */
+/* Both take over `value`; NULL: there was no memory for it. */
 static void set(struct page *p, json_t *object, const char *name, json_t *value)
 {
     p->good &= json_object_set_new_nocheck(object, name, value) == 0;
@@ -204,7 +204,7 @@ static json_t *header_text(const struct report_run *run, const char *key)
     return value;
 }
 
-/* By a launcher, of whose ranks the run itself has none to start. */
+/* Whether a launcher has started the trainers. */
 static bool started_elsewhere(const struct report_run *run)
 {
     const json_t *trainers = json_object_get(run->header, "trainers");
@@ -218,7 +218,7 @@ static json_t *figures_of(struct page *p, const struct report_run *run)
     for (const struct column *c = columns; c < columns + N_COLUMNS; c++) {
         double value = report_figure(run, c->key, c->field);
         bool best = !report_unfinished(run) && value == best_of(c, run, p->runs, p->n);
-        if (anybody(c, p->runs, p->n))
+        if (any_figure(c, p->runs, p->n))
             add(p, figures, json_pack("{s:o,s:b}", "figure",
                                       figure_text(c->figure, value), "best", best));
     }
@@ -255,7 +255,7 @@ static json_t *run_of(struct page *p, int r)
 
 /* --- options --- */
 
-/* Of these a run's figures do not depend. */
+/* Whether a run's figures may depend on the option. */
 static bool matters(const char *key)
 {
     static const char *const idle[] = {
@@ -278,7 +278,7 @@ static bool differs(const char *key, const struct page *p)
     return false;
 }
 
-/* A table of options, of all runs: those that differ, or all. */
+/* A table of the runs' options: those that differ, or all. */
 static json_t *options_of(struct page *p, bool differ)
 {
     json_t *rows = json_array(), *names = json_object();
@@ -313,7 +313,7 @@ static bool has_curve(const struct report_run *run, enum report_field field)
     return points > 1;
 }
 
-/* Where no chart is that a reader looks for. */
+/* Notes in place of charts that a reader may look for. */
 static void set_missing(struct page *p, json_t *page)
 {
     bool held_out = false, evaluated = false, logged = false;
@@ -328,7 +328,8 @@ static void set_missing(struct page *p, json_t *page)
     set(p, page, "short", json_boolean(!logged));
 }
 
-/* A chart of held-out figures for each set: those of two are not to be compared. */
+/* A chart of held-out figures for each set, since figures of two sets are not to be
+ * compared. */
 static void put_chart(struct page *p, FILE *out, const struct report_chart *chart)
 {
     struct report_chart one = *chart;
@@ -376,7 +377,7 @@ bool report_page(FILE *out, struct report_run *runs, int n)
         add(&p, list, run_of(&p, r));
     }
     for (const struct column *c = columns; c < columns + N_COLUMNS; c++)
-        if (anybody(c, runs, n)) {
+        if (any_figure(c, runs, n)) {
             add(&p, titles, json_string(c->title));
             if (c->means)
                 add(&p, meanings, json_string(c->means));

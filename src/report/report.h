@@ -80,8 +80,8 @@ struct report_chart {
     bool from_zero;             /* the axis begins there, unless it is logarithmic */
     bool powers;                /* may be logarithmic, all values being above zero */
     bool late;                  /* the last three quarters matter: see report_chart.c */
-    bool sparse;                /* of evaluations: joined across what lies between them */
-    const char *of;             /* what the chart is of, behind the note; or NULL */
+    bool sparse;                /* of evaluations: joined across all lines between them */
+    const char *of;             /* the subject of the chart, behind the note; or NULL */
     const bool *skips;          /* (n) runs that the chart leaves out; NULL: none */
 };
 
@@ -91,22 +91,22 @@ bool report_chart(FILE *out, const struct report_chart *chart,
 
 /* --- runs.c --- */
 
-/* Tells runs of one label apart, and numbers their held-out sets; returns how many there
- * are. */
+/* Makes the labels of the runs differ, and numbers their held-out sets; returns the
+ * number of sets. */
 int report_compare(struct report_run *runs, int n);
-/* "A: held.tsv, 4000 examples", of a run that has a set; returns text. */
+/* Writes "A: held.tsv, 4000 examples", for a run that has a set; returns text. */
 const char *report_set_name(const struct report_run *run, char *text, size_t room);
 
 /* --- template.c --- */
 
-/* As HTML; breaks: a line may end after a comma. */
+/* Writes text as HTML; breaks: a line may end after a comma. */
 void report_text(FILE *out, const char *text, bool breaks);
-/* The values are an object of texts, sections' arrays, and booleans. */
+/* values: an object of texts, arrays of sections, and booleans. */
 void report_fill(FILE *out, const char *template, const json_t *values);
 
 /* --- page.c --- */
 
-/* Nothing is put where there is no memory, which is false. Compares the runs. */
+/* Writes the page that compares the runs. False, with nothing written: no memory. */
 bool report_page(FILE *out, struct report_run *runs, int n);
 
 #endif

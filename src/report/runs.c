@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Runs beside each other: labels that tell them apart, and the numbers of their held-out
- * sets. Among runs that know as much as each other, "the same examples" parts them into
- * sets. A run that knows less is of their set where it fits one alone; of several it may
- * be any, and so is of none of them. Thus the order of the runs decides nothing but the
- * numbers, as sets appear. */
+/* Runs that are compared: labels that differ, and numbers for their held-out sets. Among
+ * runs whose logs tell equally much, "the same examples" divides them into sets. A run
+ * whose log tells less belongs to such a set if it fits only one; if it fits several it
+ * belongs to none of them. So the order of the runs decides only the numbers of the
+ * sets. */
 #include "report/report.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ static bool label_taken(const struct report_run *runs, int i, int n)
     return taken;
 }
 
-/* By their paths, and by their place where that is one, too. */
+/* By their paths, and by their place where the path is the same, too. */
 static void tell_apart(struct report_run *runs, int n)
 {
     bool taken[REPORT_MAX_RUNS];
@@ -37,8 +37,8 @@ static void tell_apart(struct report_run *runs, int n)
     }
 }
 
-/* What a run knows of its held-out set: 2 examples and clicks, 1 examples, 0 names alone;
- * -1: it has none. */
+/* How much a run's log tells of its held-out set: 2 examples and clicks, 1 examples, 0
+ * only names; -1: there is no set. */
 static int knows_set(const struct report_run *run)
 {
     if (json_string_length(json_object_get(run->header, "eval")) == 0 &&

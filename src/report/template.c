@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Fills a template: text with names in braces, for which a JSON object has the values.
+/* Fills a template: text with names in braces, whose values are in a JSON object.
  *
  *   {{name}}                   the value, escaped: a reader sees its bytes, and none of
  *                              them is markup; "–" where it is null
@@ -10,8 +10,8 @@
  *   {{^name}}...{{/name}}      where the section {{#name}} would not stand
  *   {{=name}}...{{/name}}      a part, which {{>name}} puts in its place
  *
- * A name is looked up in the item of the innermost section, then in those around it; "."
- * is that item itself. A line that begins with spaces goes on with the line before it.
+ * A name is looked up in the item of the innermost section, then in the items around it;
+ * "." is that item itself. A line that begins with spaces continues the line before it.
  * The template is the program's own: a name without a value, or a section without its
  * end, fails an assertion. */
 #include "report/report.h"
@@ -77,7 +77,7 @@ static void put_value(const struct filling *f, char kind, const char *name)
         report_text(f->out, text, kind == ',');
 }
 
-/* Reads the tag at `at`; returns what is behind it. */
+/* Reads the tag at `at`; returns the place behind it. */
 static const char *read_tag(const char *at, char *kind, char *name)
 {
     *kind = strchr("#^/=>,{", at[2]) ? at[2] : 0;
@@ -107,7 +107,7 @@ static const char *put_section(struct filling *f, const char *at, char kind,
     return end;
 }
 
-/* Puts what is from `at` to the end of its section, or passes over it; returns what is
+/* Puts the text from `at` to the end of its section, or passes over it; returns the place
  * behind that end. */
 static const char *put(struct filling *f, const char *at, bool shown)
 {

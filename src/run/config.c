@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of settings of `descant train`, a config file that uses the same names, and
- * the small conversions from what a person writes to what readers and models take. */
+ * the small conversions from the words of a person to the options of readers and
+ * models. */
 #include "run/config.h"
 
 #include "base/option_rows.h"
@@ -49,7 +50,7 @@ const struct option train_settings[] = {
     REAL("beta", optimizer.beta, 0, 1e6,
          "ftrl's: above 0 it steps with more care at first"),
     REAL("l1", optimizer.l1, 0, 1e6,
-         "ftrl's: what a weight must gain to be other than 0"),
+         "ftrl's: the gain that a weight needs to be other than 0"),
     REAL("l2", optimizer.l2, 0, 1e3,
          "weight decay of the dense part; ftrl: of rows, too"),
     CHOICE("schedule", schedule, "constant|linear|cosine", "learning rate over the data"),
@@ -82,8 +83,8 @@ const struct option train_settings[] = {
 };
 const size_t n_train_settings = sizeof train_settings / sizeof *train_settings;
 
-/* The runs that a setting is for, where these are not all: the values of another setting
- * with which it has a meaning. Of several lines of one setting one is enough. */
+/* Settings that have a meaning only with some values of another setting. Where several
+ * lines are for one setting, one of them is enough. */
 static const struct use {
     const char *name, *of, *values;
 } uses[] = {
@@ -112,8 +113,8 @@ static const struct option *named(const char *name)
     return option_find(train_settings, n_train_settings, name, strlen(name));
 }
 
-/* The first line of the table that speaks against the setting; NULL: it means something.
- * Of a format that is not known yet anything may be true. */
+/* The first line of the table by which the setting has no meaning; NULL: it has one. A
+ * format that is not known yet meets every condition. */
 static const struct use *against(const char *name, const struct train_options *o)
 {
     const struct use *found = NULL;
@@ -148,7 +149,7 @@ void config_suit(struct train_options *o, const bool *given)
 
     if (o->model != MODEL_LINEAR && o->model != MODEL_FM)
         return;
-    if (!one)       /* that of the other part, or the one nearest to it */
+    if (!one)       /* the other part's optimizer, or the one nearest to it */
         o->optimizer.kind = other ? dense[o->optimizer.rows] : OPTIMIZER_FTRL;
     if (!other)
         o->optimizer.rows = rows[o->optimizer.kind];
@@ -212,7 +213,7 @@ struct train_options train_options_default(void)
     };
 }
 
-/* NULL: *why says why. */
+/* NULL: *why has the reason. */
 static char *read_all(const char *path, const char **why)
 {
     FILE *file = fopen(path, "re");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a run of training can be told: one struct, one table. A checkpoint has all of it,
- * so that whoever uses its model knows what that is, and how its data is read. */
+/* The options of a run of training: one struct, one table. A checkpoint has all of them,
+ * so that a user of its model knows the kind of the model, and how its data is read. */
 #ifndef RUN_CONFIG_H
 #define RUN_CONFIG_H
 
@@ -45,7 +45,7 @@ struct train_options {
     double sync_cpu, sync_rate, start_s;
     bool plan_gathers;              /* the caller parses `sync` into these: gradients are
                                        summed */
-    bool plan_frees;                /* no step waits for a round, or makes one due */
+    bool plan_frees;                /* no step waits for a round, or makes a round due */
     bool plan_rests;                /* no round ever runs, replicas have nothing in
                                        common */
     bool plan_controls;             /* the plan bsp: trainers give gradients, one has
@@ -72,9 +72,9 @@ extern const size_t n_train_settings;
 struct told train_told(const struct train_options *o);
 
 /* Reads "name = value" lines ('#' after a space, or first, begins a comment) into o;
- * given, one for each setting and false, has those that were there. The text is kept by
- * *text, which the caller frees after the last use of o. False: message has file, line
- * and error. */
+ * given[k], false before, becomes true if setting k was there. The text is kept by *text,
+ * which the caller frees after the last use of o. False: message has file, line and
+ * error. */
 bool config_read(const char *path, struct train_options *o, bool *given, char **text,
                  char *message, size_t room);
 
@@ -83,17 +83,17 @@ bool config_read(const char *path, struct train_options *o, bool *given, char **
  * call this before config_means. */
 void config_suit(struct train_options *o, const bool *given);
 
-/* All settings that were given mean something for the model, the optimizers and the
- * format, which where it is auto is as found; AUTO is any. False: message says which does
- * not, and its use. */
+/* Whether all settings that were given have a meaning for the model, the optimizers and
+ * the format: that of the options or, where that is auto, the one found; AUTO: not known
+ * yet. False: message names the setting without a meaning, and its use. */
 bool config_means(const struct train_options *o, enum data_format found,
                   const bool *given, char *message, size_t room);
 
 /* "512,256" into sizes; the number of them, or -1. */
 int config_sizes(const char *text, int *sizes, int most);
 
-/* From the options to what readers and models take. A held-out set is read once, and in
- * its own order. */
+/* The options of readers and of models. A held-out set is read once, and in its own
+ * order. */
 struct data_options config_data(const struct train_options *o,
                                 const struct path_list *list, const struct log *log);
 struct data_options config_held_out(const struct train_options *o,

@@ -113,8 +113,8 @@ static void *examine(void *of)
     return NULL;
 }
 
-/* What another thread has said becomes this thread's last error, and is not logged again.
- */
+/* A failure that another thread has logged becomes this thread's last error, without a
+ * second log line. */
 static descant_status repeat(descant_status status, const char *why)
 {
     return status == DESCANT_OK ? status : log_fail(NULL, status, "%s", why);

@@ -31,7 +31,7 @@ descant_status evaluate_fits(const struct model *model, const struct data_shape 
  * they have no example with a label. */
 descant_status evaluate_look(const struct model *model, const struct data_options *data);
 
-/* A point of a curve: a model's figures on the held-out set, and how far the model was
+/* A point of a curve: a model's figures on the held-out set, and how far it was
  * trained. */
 struct held_out {
     uint64_t at;                    /* examples trained as the evaluation began, */
@@ -47,8 +47,8 @@ const char *held_out_text(const struct held_out *h, char *text, size_t room);
 void held_out_show(const struct progress *p, const struct held_out *h);
 
 /* The figures in h, whose `at` and `seconds` are the caller's. INVALID: there is no
- * example. The AUC is NaN for a model with classes, or where one class is missing. A
- * failure's words are this thread's last error. */
+ * example. The AUC is NaN for a model with classes, or where one class is missing. The
+ * text of a failure is this thread's last error. */
 descant_status evaluate(const struct evaluation *e, struct held_out *h);
 
 #endif

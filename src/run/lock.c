@@ -47,8 +47,8 @@ static enum got try_share(int fd, const char *path, const char *whose)
     if (got == GOT_LOCK &&
         (ftruncate(fd, 0) != 0 || pwrite(fd, whose, (size_t)n, 0) != n))
         return GOT_REFUSED;
-    if (got == GOT_LOCK || got == GOT_BUSY)     /* the first one comes down to the others,
-                                                   who may have come by */
+    /* the first one downgrades its lock, and the others may have got theirs meanwhile */
+    if (got == GOT_LOCK || got == GOT_BUSY)
         got = try_lock(fd, path, LOCK_SH);
     if (got == GOT_LOCK && (pread(fd, name, sizeof name, 0) != n ||
                             memcmp(name, whose, (size_t)n) != 0))

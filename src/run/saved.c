@@ -55,7 +55,7 @@ static descant_status read_model(struct saved *saved, const char *path,
     return checkpoint_take(&c, tensors, n, saved->tables);
 }
 
-/* Files to score are exactly those that were named. */
+/* Exactly the files that were named are scored. */
 static descant_status open_named(struct safetensors **out, const char *path,
                                  const struct log *log)
 {
@@ -77,7 +77,7 @@ void saved_model(const char *path, int *model)
     struct checkpoint c = {.path = path};
 
     if (checkpoint_open(&c, false) != DESCANT_OK)
-        return;                 /* resume.c logs that */
+        return;                 /* resume.c logs the failure */
     const char *text = safetensors_text(c.file, "model");
     int found = text ? option_choice(s->choices, text) : -1;
     *model = found >= 0 ? found : *model;
@@ -97,7 +97,7 @@ descant_status saved_open(struct saved *saved, const char *path, const struct lo
     if (status == DESCANT_OK && !saved_inputs(saved->file, &data, &format))
         status = log_fail(log, DESCANT_CORRUPT, "%s was not written by descant train",
                           path);
-    /* a cache tells itself by its first bytes: what is no cache need not be refused */
+    /* a cache is known by its first bytes, so that other files need not be refused */
     if (saved->options.format == DATA_AUTO && format < DATA_CACHE)
         saved->options.format = format;
     if (status == DESCANT_OK)

@@ -16,13 +16,13 @@ struct saved {
 };
 
 descant_status saved_open(struct saved *saved, const char *path, const struct log *log);
-/* Sets the kind of a checkpoint's model, to go on with; does nothing where the file does
- * not tell. */
+/* Sets the options to the kind of a checkpoint's model, to go on with it; does nothing
+ * where the file does not tell the kind. */
 void saved_model(const char *path, int *model);
 void saved_close(struct saved *saved);
-/* Of a file that training has written: the data it was trained on. *format stays where
- * the file does not say it, and is AUTO where it is none that is known. False: training
- * has not written it. */
+/* The shape and the format of the data that a checkpoint's model was trained on. *format
+ * stays if the file has none, and becomes AUTO if the file's is unknown. False: descant
+ * train has not written the file. */
 bool saved_inputs(const struct safetensors *file, struct data_shape *shape, int *format);
 
 #endif

@@ -8,7 +8,8 @@ const char *told_text(const struct told *told, const struct option *setting, cha
                       size_t room)
 {
     option_write(setting, told->values, text, room);
-    for (char *at = text; *at;) {   /* what is not UTF-8, or was cut in two, becomes '?' */
+    /* bytes that are no UTF-8, or a part of a character that was cut, become '?' */
+    for (char *at = text; *at;) {
         int n = text_character(at, strlen(at));
         if (n <= 0)
             *at = '?';

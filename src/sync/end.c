@@ -10,7 +10,8 @@
 /* ------------------------------------------------------------------ finish */
 
 /* A reload that others have not taken yet is given first. Else the round in hand goes as
- * far as it can without waiting: another's reload may have come in it, which is taken. */
+ * far as it can without waiting: another trainer's reload may have come in it, which is
+ * taken. */
 static descant_status end_reload(struct descant *job)
 {
     const struct round *r = &job->round;
@@ -38,8 +39,8 @@ static void from_flat(void *context, float *memory, size_t at, size_t n)
     memcpy(memory, flat + at, n * sizeof(float));
 }
 
-/* A final state is of those who have taken the last reload; a global version, of those of
- * them who have seen the most rounds. */
+/* A final state is of trainers that have taken the last reload; a global version is of
+ * those among them that have seen the most rounds. */
 static descant_status final_round(struct descant *job, enum descant_final which)
 {
     uint64_t waited = 0;
@@ -203,7 +204,7 @@ descant_status descant_leave(struct descant *job)
         return status;
     if (!prepare_to_keep(&job->replica, job->fabric->type->shared))
         return log_fail(&job->log, DESCANT_MEMORY,
-                        "no memory to keep what the job has lent");
+                        "no memory to leave the lent memory to the caller");
     job_destroy(job, true);
     return DESCANT_OK;
 }

@@ -140,7 +140,7 @@ static void say(struct descant *job, struct event_line *told, uint64_t now, int 
     char line[LOG_LINE];
     struct fabric_note note = {told->kind, told->rank, told->count};
     enum descant_level level =
-        told->kind == DESCANT_EVENT_LEFT     ? DESCANT_DEBUG /* as all do in the end */
+        told->kind == DESCANT_EVENT_LEFT     ? DESCANT_DEBUG /* all leave in the end */
         : told->kind == DESCANT_EVENT_JOINED ? DESCANT_INFO
                                              : DESCANT_WARNING;
     compose(job, &note, members, line, sizeof line);
@@ -227,7 +227,7 @@ static void tell_pace(struct descant *job, bool last)
             s.steps, s.rounds, s.wall_s, s.gap_mean, s.gap_p99, s.exchange_p50_s,
             s.shadow_cpu_s / s.wall_s, s.budget,
             waits_text(job->fabric, waits, sizeof waits) > 0 ? waits
-                                                             : "nobody is waited for");
+                                                             : "no trainer is awaited");
 }
 
 static void look(struct descant *job)
@@ -319,7 +319,7 @@ descant_status events_start(struct descant *job)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct events *events = &job->events;
     sigset_t before;
-    look(job);                  /* those who are there have not come */
+    look(job);                  /* members that are there have not come */
     pthread_once(&once, watch_exit);
     pthread_mutex_lock(&open_lock);
     job->next_open = open_jobs;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The job that this process belongs to, by the caller's values, then DESCANT_JOB, then the
- * launcher's variables. */
+/* The job that this process belongs to, by the caller's values, then DESCANT_JOB, then
+ * the launcher's variables. */
 #ifndef LAUNCHER_H
 #define LAUNCHER_H
 

@@ -74,7 +74,7 @@ static size_t outer_floats(const struct descant *job)
     return sum;
 }
 
-/* To the bytes, or from them: one of the two is not NULL. */
+/* Copies to the bytes, or from them: one of the two is not NULL. */
 static void move_outer(const struct descant *job, float *const vectors[2], uint32_t n,
                        unsigned char *to, const unsigned char *from)
 {

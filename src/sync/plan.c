@@ -63,7 +63,7 @@ const struct option plan_options[] = {
                   .type = OPTION_CHOICE,
                   .offset = AT(plan.what),
                   .choices = "nothing|mean|elastic|block|gradient|sum",
-                  .help = "what the exchange computes"},
+                  .help = "the result of an exchange"},
     [KEY_MERGE] = {.name = "merge",
                    .type = OPTION_CHOICE,
                    .offset = AT(plan.merge),
@@ -240,7 +240,7 @@ static const char *lacks(const struct plan *plan, int key)
     }
 }
 
-#define FAIL(source, ...)                                                                    \
+#define FAIL(source, ...)                                                                \
     (snprintf((source)->message, sizeof(source)->message, __VA_ARGS__), false)
 
 static bool check_uses(struct draft *draft, struct plan_text *source)
@@ -290,8 +290,8 @@ static bool check_control(struct plan *plan, struct plan_text *source)
     return true;
 }
 
-/* The rules between keys. Unset keys that a changed when or what leaves behind are reset.
- */
+/* The rules between keys. Keys that the caller did not set, and that have no meaning
+ * after a change of when or what, are reset. */
 static bool check_rules(struct draft *draft, struct plan_text *source)
 {
     struct plan *plan = &draft->plan;

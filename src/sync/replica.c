@@ -17,7 +17,8 @@ void replica_init(struct replica *r)
 
 void replica_fini(struct replica *r)
 {
-    for (size_t i = 0; i < r->room; i++)        /* also of an add that was never made */
+    for (size_t i = 0; i < r->room; i++)        /* also of a segment that was prepared and
+                                                   not added */
         memory_give(r->segments[i].name);
     for (size_t i = 0; i < r->n_segments; i++)
         memory_give(r->segments[i].kept);
@@ -54,7 +55,8 @@ descant_status replica_check(struct replica *r, const char *name, size_t n, size
     if (copy == NULL)
         return log_fail(log, DESCANT_MEMORY, "no memory for segment '%s'", name);
     strcpy(copy, name);
-    memory_give(r->segments[r->n_segments].name);   /* of an add that was never made */
+    /* of a segment that was prepared and not added */
+    memory_give(r->segments[r->n_segments].name);
     r->segments[r->n_segments].name = copy;
     *at = r->n;
     return DESCANT_OK;

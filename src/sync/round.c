@@ -284,8 +284,8 @@ static void outer_piece(struct round *r, size_t from, size_t n)
         r->kernels->copy(s + from, r->part.outer[1] + from, n);
 }
 
-/* The outer state is the part's from here on. What it goes to one trainer says for all,
- * who have the same figures. */
+/* The outer state is the part's from here on. One trainer logs its growth for all, which
+ * have the same figures. */
 static void end_outer(struct round *r)
 {
     static const char *const words[] = {

@@ -157,8 +157,8 @@ static void begin(struct simulated_trainer *x, bool released)
         ;
 }
 
-/* The state is here: training begins, of those who are there from the start when all have
- * it; for a joiner where the others are. */
+/* The state is here, and training begins: for trainers that are there from the start when
+ * all have the state, for a joiner where the others are. */
 static void started(struct simulation *s, int i, uint64_t now)
 {
     struct simulated_trainer *x = &s->trainers[i];

@@ -41,7 +41,8 @@ static descant_status delayed_step(struct descant *job, uint64_t t)
     if (due == 0)
         return DESCANT_OK;
     uint64_t came = clock_now_ns(), waited = 0, rounds = t / (uint64_t)job->plan.every;
-    /* of the event that this step is, from 0; both at once where delay is every */
+    /* the number of this step's event, from 0; a merge and a snapshot are one event where
+     * delay is `every` */
     uint64_t number = job->plan.delay == job->plan.every ? rounds - 1
                       : due & PLAN_DUE_SNAPSHOT          ? 2 * (rounds - 1)
                                                          : 2 * rounds - 1;

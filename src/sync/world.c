@@ -44,7 +44,7 @@ descant_status world_meet(struct descant *job, const char *manifest, int threads
     descant_status status = world->type->start(world, &start);
     if (status != DESCANT_OK)
         return status;
-    /* a state of one float, which nobody takes: that it is done means that all agree */
+    /* a state of one float, which no rank takes: once it is done all agree */
     struct extent extent = {.n = 1, .p = world->contribution};
     struct vector in = {.n = 1, .n_extents = 1, .extents = &extent};
     const struct exchange x = {.kind = EXCHANGE_STATE, .in = &in, .n = 1};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What can be seen to be wrong with a run's options before anything starts: pipes,
- * schedules and folders. */
+/* Faults of a run's options that can be known before anything starts: of pipes, schedules
+ * and folders. */
 #include "train/bsp.h"
 
 #include <errno.h>
@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A pipe's lines are torn where two read it; stdin has a reader that several can share.
- */
+/* Two readers would tear a pipe's lines; stdin has a reader that several trainers can
+ * share. */
 static bool is_pipe(const char *path)
 {
     struct stat of;
@@ -63,7 +63,8 @@ static descant_status check_eval(const struct train_options *o, const struct log
     return status;
 }
 
-/* A file that is to be written must be writable, or its folder. */
+/* A file that is to be written must be writable. If it is replaced, or is not there yet,
+ * its folder must be. */
 static descant_status check_folder(const char *path, bool replaced, const struct log *log)
 {
     char folder[4096];

@@ -58,8 +58,8 @@ struct shares {
     double dense, rows;
 };
 
-/* ftrl: how much of --lr one feature of linear and fm gets. Each would move its part of
- * the score by lr, and their sum has the size of what they share: 1 / sqrt(the sum of
+/* ftrl: how much of --lr one feature of linear and fm gets. Each alone would move its
+ * part of the score by lr; the share makes their sum one such move: 1 / sqrt(the sum of
  * their inputs' squares). Parts with another optimizer have all of --lr. */
 static struct shares shares_of(struct crew_worker *me, const struct examples *examples)
 {

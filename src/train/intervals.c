@@ -17,7 +17,7 @@ static uint64_t logged_ns(const struct board *b)
     return since ? since : atomic_load_explicit(&b->started_ns, RELAXED);
 }
 
-/* What there was of a figure since the last interval. */
+/* The growth of a figure since the last interval. */
 static uint64_t lately(_Atomic uint64_t *logged, uint64_t now)
 {
     return now - atomic_exchange_explicit(logged, now, RELAXED);
@@ -73,7 +73,7 @@ void train_log_interval(struct trainer *t, const struct train_figures *f, double
 {
     struct board *b = t->board;
     uint64_t before_ns = logged_ns(b);
-    /* since the last interval, whoever wrote it */
+    /* since the last interval, of whichever trainer */
     struct window w = {.seen = cell_read(&b->logged), .at_ns = before_ns, .loss = NAN,
                        .entropy = NAN};
     struct json json;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Starts the trainers: forks them, passes signals on, logs which died, waits for all. The
+/* Starts the trainers: forks them, passes signals on, logs deaths, waits for all. The
  * parent holds no part of the job; if it dies, its trainers get SIGTERM and stop in good
  * order. A trainer that is killed is no failure of the run: the others train the rest. A
  * trainer that fails, or is killed, before all have started is one: the others would wait
  * for it in vain, so the parent ends them. Until it trains, a signal ends a trainer at
  * once; then trainer.c heeds it.
  *
- * A rank of an MPI job is forked, too, though alone: its parent has nothing to do but to
- * say which rank on which host was killed. The other ranks cannot know: the launcher ends
- * them with it. */
+ * A rank of an MPI job is forked, too, though alone: its parent only logs the rank and
+ * the host of a rank that was killed. The other ranks cannot know: the launcher ends them
+ * with it. */
 #include "train/launch.h"
 
 #include "run/checkpoint.h"
@@ -90,9 +90,9 @@ static void note_end(struct family *f, int rank, int status)
         shown_clear_line(f->err);       /* of the progress, which some trainer has
                                            begun */
     if (!all_started && !good && !f->passed) {
-        /* Those that have started by now learn it from the board, the others wait for
-         * somebody who will not come: until it trains, the signal ends a trainer at
-         * once. */
+        /* Trainers that have started by now learn it from the board. The others wait for
+         * a trainer that will not come, and the signal ends them at once, since they do
+         * not train yet. */
         f->broken = true;
         f->code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
         if (WIFSIGNALED(status))

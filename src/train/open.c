@@ -139,7 +139,7 @@ static descant_status look_at_data(struct trainer *t)
     return DESCANT_OK;
 }
 
-/* Or says why the model that was asked for cannot be created, and which can. */
+/* Else logs why the model that was asked for cannot be created, and which can. */
 static descant_status create_model(struct trainer *t, const struct model_shape *shape)
 {
     struct data_options data = trainer_data(t);
@@ -190,9 +190,9 @@ static descant_status open_model(struct trainer *t)
     t->n = model_floats(t->model);
     t->n_tables = model_table_floats(t->model);
     t->optimizer = o->optimizer;
-    /* The dense segment's name says what all hosts must have alike: where they differ,
-     * both names are shown. Machines join no job of several later, so there it may say
-     * how the run began. */
+    /* The dense segment's name has all that must be alike on all hosts: if names differ,
+     * both are shown. No machine joins a job of several machines later, so there the name
+     * may also have the run's beginning. */
     bool resumed = o->resume && checkpoint_there(o->checkpoint);
     snprintf(name, sizeof name, "%s", train_model_names[o->model]);
     if (t->hosts > 1)
@@ -271,7 +271,7 @@ static descant_status fill_tables(struct trainer *t)
     char host[64] = "";
 
     atomic_store(&t->board->resumed, o->resume && there);
-    for (size_t k = 0; k < t->paths.n; k++) {   /* whatever becomes of them meanwhile */
+    for (size_t k = 0; k < t->paths.n; k++) {   /* of the files as they are now */
         struct file_mark mark = file_mark(t->paths.paths[k], UINT64_MAX);
         atomic_store(&t->board->bytes[k], mark.bytes);
         atomic_store(&t->board->hashes[k], mark.hash);

@@ -78,9 +78,9 @@ void rest_add(struct rest *rest, uint64_t chunk)
         rest->todo[rest->n_todo++] = chunk;
 }
 
-/* The rest begins where nobody has been; of what is before it, what slower hosts have not
- * done is to do. Where that is more than there is room for, faster hosts' chunks are
- * trained again. */
+/* The rest begins behind the chunks of the fastest host; chunks before it that slower
+ * hosts have not done are to do. Where there is no room for all of these, faster hosts'
+ * chunks are trained again. */
 void rest_join(struct rest *rest)
 {
     uint64_t hosts = (uint64_t)rest->hosts, row = UINT64_MAX, last = 0;

@@ -46,8 +46,8 @@ struct rest {
 };
 
 void rest_add(struct rest *rest, uint64_t chunk);
-void rest_join(struct rest *rest);      /* the cursors and what is to do: origin and
-                                           todo */
+void rest_join(struct rest *rest);      /* from the cursors and the chunks to do: sets
+                                           origin and todo */
 
 /* The same place where files of text have grown, with the chunks' present numbers. False:
  * there is no room for all chunks to do. */

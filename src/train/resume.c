@@ -23,8 +23,8 @@ static uint64_t number_of(const struct safetensors *file, const char *name)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
-/* Checks settings that the tensors' sizes do not tell, with which the same numbers would
- * mean something else. */
+/* Checks settings that the tensors' sizes do not show, and with which the same numbers
+ * would mean something else. */
 static descant_status check_meaning(const struct trainer *t, const struct checkpoint *c)
 {
     const char *path = c->path, *was, *is;
@@ -52,7 +52,7 @@ static descant_status check_meaning(const struct trainer *t, const struct checkp
     return DESCANT_OK;
 }
 
-/* This run's; *told has to last as long. */
+/* This run's texts; *told has to live as long. */
 static struct checkpoint of_run(const struct trainer *t, struct told *told)
 {
     *told = train_told(t->options);
@@ -168,8 +168,8 @@ static bool grow(struct trainer *t, const struct safetensors *file, struct rest 
     return t->paths.n == 1 && once;
 }
 
-/* Whether the data is that of the file, or has that and more: rest is the place in it.
- * What a pipe brings goes on, unless it had come to its end. */
+/* Whether the data is that of the file, or has that and more: rest is the place in it. A
+ * pipe's data goes on, unless the pipe had come to its end. */
 static bool same_data(struct trainer *t, const struct checkpoint *c, struct rest *rest,
                       char *why, size_t room)
 {
@@ -234,8 +234,8 @@ static bool same_place(struct trainer *t, const struct checkpoint *c, struct res
     return false;
 }
 
-/* What --patience counts from: the evaluation of the same held-out set that FILE.best
- * says it has. */
+/* The start of --patience: the evaluation of FILE.best, if it was of the same held-out
+ * set. */
 static void take_best(struct trainer *t, const struct checkpoint *of)
 {
     char path[4096 + 8];

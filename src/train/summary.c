@@ -142,7 +142,7 @@ static void print_summary(struct trainer *t)
     summary_row(t->out, "stall", 100 * f->stall_share, "%.2f %%");
     summary_row(t->out, "steps between merges", merged(f->gap, f->rounds), "%.1f");
     if (f->rounds > 0)
-        /* in steps as they are without waiting: what a plan's delay has to cover */
+        /* in steps as they are without waiting: a plan's delay has to cover as many */
         fprintf(t->out, "  %-26s %.1f ms (%.1f steps)\n", "99 % of exchanges within",
                 1e3 * f->exchange_s,
                 f->exchange_s * (double)f->steps / f->trainers /

@@ -24,9 +24,9 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Trainers that were forked write to one terminal: what all of them meet one says, as
- * often as it likes. A failure is, above its rank's byte, its line, in which numbers
- * count for nothing. */
+/* Forked trainers write to one terminal: a failure that all of them meet is logged by the
+ * first alone. A failure is a hash of its line without the numbers; the low byte is its
+ * rank. */
 static bool another_has_said(struct trainer *t, const char *line)
 {
     uint64_t hash = FNV_BEGIN, said;
@@ -46,7 +46,7 @@ static bool another_has_said(struct trainer *t, const char *line)
     return false;
 }
 
-/* One that is to say it is not ended by the parent before it has: another one may have
+/* The parent does not end the trainer before the line is logged: another one may have
  * failed after it, and left. */
 static void to_log(void *user, enum descant_level level, const char *line)
 {
@@ -59,7 +59,7 @@ static void to_log(void *user, enum descant_level level, const char *line)
     sigaddset(&end, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &end, &old);
     if (level != DESCANT_ERROR || !another_has_said(t, line))
-        /* of one trainer nobody asks which it is */
+        /* no rank for a single trainer */
         progress_say(&t->progress, first && t->options->trainers == 1 ? line + 8 : line);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
@@ -95,7 +95,8 @@ static descant_status train(struct trainer *t)
         status = evaluate_fits(t->model, feed_shape(t->feed), &options.data);
     if (status == DESCANT_OK && !t->began_ns) {
         t->began_ns = clock_now_ns();
-        /* the first that trains sets the clock, so that nobody's loading counts */
+        /* the first trainer that trains sets the clock, so that no trainer's loading
+         * counts */
         if (atomic_compare_exchange_strong(&t->board->clock_set, &no, 1))
             atomic_store(&t->board->started_ns, t->began_ns);
     }
@@ -116,7 +117,7 @@ static descant_status train(struct trainer *t)
     return status;
 }
 
-/* What those left who died after everybody's last look. */
+/* Trains chunks of trainers that died after the last look of all others. */
 static void train_orphans(struct trainer *t)
 {
     uint64_t limit = (uint64_t)t->options->examples;

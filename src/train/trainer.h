@@ -30,7 +30,7 @@ struct train_figures {
     double control_cpu_s;
 };
 
-/* What a run came to, for whoever started it. */
+/* A run's result, for the caller. */
 struct train_result {
     struct metrics seen, own;       /* progressive validation; own: without what a run
                                        that was resumed had seen */
@@ -105,14 +105,15 @@ struct trainer {
     struct claims claims;
     struct feed *feed;              /* with these */
     struct gather gather;
-    bool alone;                     /* after the others: no rounds, only chunks of the
-                                       dead; changes while no other thread is there */
+    bool alone;                     /* after the finish: no rounds, only chunks of the
+                                       dead; changes while there is no other thread */
     _Atomic uint64_t steps;         /* of the dense optimizer, for adam; relaxed */
     _Atomic uint64_t gather_ns;     /* waiting for each other; relaxed */
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
     bool kept;                      /* the last checkpoint was written */
-    bool kept_at_signal;            /* one as a signal came; the keeper's */
+    bool kept_at_signal;            /* a checkpoint was made for the signal; the
+                                       keeper's */
     bool in_haste;                  /* it is being written, without the outer state */
 
     /* the threads beside the workers (monitor.c) */
@@ -143,7 +144,7 @@ static inline bool trainer_keeps_best(const struct trainer *t)
     return t->options->patience > 0 && t->options->checkpoint;
 }
 
-/* --- check.c: what can be seen to be wrong before anything starts --- */
+/* --- check.c: faults that can be known before anything starts --- */
 descant_status train_check(const struct train_options *o, const struct log *log);
 
 /* --- open.c: up to the first step --- */
@@ -178,8 +179,8 @@ struct place;
  * was stopped, or has failed and stopped the run. */
 bool judge_model(struct trainer *t, const float *w, int threads,
                  bool (*stopped)(void *of), struct held_out *h);
-/* Whether it is the best so far, of the model as it was at that place; which is then
- * kept. */
+/* Whether these figures, of the model as it was at that place, are the best so far; then
+ * the model is kept. */
 void judge_best(struct trainer *t, const struct held_out *h, const struct place *place,
                 const float *w);
 void judge_patience(struct trainer *t);     /* stops the run where it is over */

@@ -330,7 +330,7 @@ static bool load(SSL_CTX *ssl, const struct tls_keys *keys, char why[TLS_WHY])
         option = "ca", file = keys->ca;
     if (option)
         snprintf(why, TLS_WHY, "%s=%.150s: %s", option, file,
-                 asked ? "it has a password, for which nobody can be asked"
+                 asked ? "it has a password, which cannot be asked for"
                        : reason(ERR_peek_error()));
     return !option;
 }
