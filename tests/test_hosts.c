@@ -358,8 +358,10 @@ START_TEST(words_and_variables)
     struct script s = {&l, &o, "descant-secret-1:00ff", folder, 3, true};
     in_folder("");
     s.folder = folder;
-    if (!start_shell(&shell, shells[_i], &s))
+    if (!start_shell(&shell, shells[_i], &s)) {
+        layout_fini(&l);
         return;
+    }
     ck_assert_int_eq(end_shell(&shell, said, sizeof said), 0);
     snprintf(wanted, sizeof wanted,
              "<%s><><-n> 3 4 1 2 tcp:near:7000,ranks=4,secret=/dev/shm/descant-run-%s-3 <%s> <x y> %s\n"
@@ -426,9 +428,9 @@ END_TEST
 START_TEST(nothing_is_left)
 {
     static const char *const told[] = {"TERM\n", "INT\n", "KILL\n", NULL};
-    static char all[] = "setsid sleep 4711 & sleep 4711 & echo $!; "
+    static char all[] = "trap 'exit 5' INT TERM; setsid sleep 4711 & sleep 4711 & "
                         "sh -c 'trap \"\" INT TERM; echo ready; while :; do sleep 1; done' & "
-                        "trap 'exit 5' INT TERM; wait; wait; wait";
+                        "wait; wait; wait";
     char *command[] = {sh, c, all, NULL};
     for (int k = 0; k < N(told); k++) {
         char said[1024], line[256];
@@ -469,8 +471,10 @@ START_TEST(what_an_earlier_start_has_left)
     struct shell shell, other;
     lay_out(&l, &o, command);
     struct script s = {&l, &o, "descant-secret-1:00ff", "/", 0, false};
-    if (!start_shell(&shell, shells[_i], &s))
+    if (!start_shell(&shell, shells[_i], &s)) {
+        layout_fini(&l);
         return;
+    }
     ck_assert_int_gt(read(shell.out, said, sizeof said), 0);
     kill(shell.pid, SIGKILL);
     ck_assert(any_left(&l));
