@@ -412,7 +412,7 @@ START_TEST(bad_options)
     o.hosts = "a,b";
     o.secret = "/nowhere/secret";
     ck_assert_int_eq(end_of(begin(&o)), 2);
-    says("descant: --secret /nowhere/secret cannot be read: No such file");
+    says("descant: secret=/nowhere/secret cannot be read: No such file");
 }
 END_TEST
 

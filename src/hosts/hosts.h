@@ -12,9 +12,9 @@
 #define HOSTS_H
 
 #include "base/base.h"
+#include "link/secret.h"
 
-enum { HOSTS_RANKS = 4096, HOST_NAME = 256, HOSTS_ADDRESS = 512, HOSTS_ID = 17,
-       HOSTS_SECRET = 256, HOSTS_WORDS = 64 };
+enum { HOSTS_RANKS = 4096, HOST_NAME = 256, HOSTS_ADDRESS = 512, HOSTS_ID = 17, HOSTS_WORDS = 64 };
 
 #define RESTARTS_AUTO (-1)      /* as restarts.c says */
 
@@ -80,8 +80,8 @@ bool restarts_again(struct restarts *r, enum rank_end end, uint64_t ran_ns,
 
 /* --- secret.c --- */
 
-/* Makes a line without its end: the file's line; path NULL: a new one. */
-descant_status secret_line(char line[HOSTS_SECRET], const char *file,
+/* The line of the file, or, where file is NULL, a new one. */
+descant_status secret_line(char line[SECRET_LINE + 1], const char *file,
                            const struct log *log);
 
 /* --- script.c --- */
@@ -89,7 +89,7 @@ descant_status secret_line(char line[HOSTS_SECRET], const char *file,
 struct script {
     const struct layout *layout;
     const struct hosts_options *options;
-    const char *secret;         /* a line; NULL: none */
+    const char *secret;         /* a line, with or without its end; NULL: none */
     const char *folder;         /* to be in */
     int rank;
     bool again;                 /* processes of an earlier start are to be killed */

@@ -59,7 +59,7 @@ struct run {
     struct layout layout;
     struct rank *ranks;         /* (layout.n) */
     struct pollfd *polled;      /* (POLLED * layout.n + 1) */
-    char secret[HOSTS_SECRET], folder[PATH_MAX];
+    char secret[SECRET_LINE + 1], folder[PATH_MAX];
     char *ssh[HOSTS_WORDS + 3], *ssh_words;
     struct signals signals;
     struct rlimit files;        /* as it was */

@@ -136,7 +136,7 @@ static void write_variables(FILE *out, const struct script *s)
     }
     fputs("_ds=/dev/shm/descant-run-$_dr; rm -f \"$_ds\"; "
           "(umask 077; set -C; echo ", out);
-    quote(out, s->secret);
+    fwrite(s->secret, 1, strcspn(s->secret, "\n"), out);
     fputs(" >\"$_ds\")", out);
     write_refusal(out, "descant run: the secret cannot be written into /dev/shm");
     fputs("export DESCANT_JOB=", out);
