@@ -1128,6 +1128,32 @@ START_TEST(an_epoch_is_told_by_its_members_and_is_not_far_ahead)
 }
 END_TEST
 
+/* Two jobs have an epoch of the same number, after deaths that were vouched for. The one
+ * of which the newcomer heard first has ended. */
+START_TEST(a_newcomer_forgets_an_epoch_of_nobody)
+{
+    struct world *w = create(3, 2, 0);
+    const struct ledger_entry ended[MOST] = {{1, 0}}, goes_on[MOST] = {{0, 0}, {2, 0}};
+    struct ledger_decision d = here(0, 2, 1, 20);
+
+    start(w, 2, NULL, 0, 0);
+    struct ledger *l = ledger_of(w, 2);
+    d.what = LEDGER_STANDS;
+    ledger_hear(l, &d, ended);
+    ck_assert_uint_eq(ledger_view(l).epoch, 20);
+    d.from = d.coordinator = 1;
+    d.generation = 2;
+    ledger_time(l, AGAIN_NS);
+    ledger_hear(l, &d, goes_on);
+    ck_assert_int_eq(ledger_view(l).coordinator, 0);
+    ledger_silent(l, 0);
+    ledger_time(l, 2 * AGAIN_NS);
+    ledger_hear(l, &d, goes_on);
+    ck_assert_int_eq(ledger_view(l).coordinator, 1);
+    free(w);
+}
+END_TEST
+
 /* Member 1 takes the list of {1, 1} from one that brings a state for all, and then its
  * state: a list of members that it has accepted upon it stays accepted. */
 START_TEST(a_hollow_member_holds_its_version)
@@ -1232,6 +1258,7 @@ int main(void)
     tcase_add_test(tcase, a_newcomer_is_not_outrun);
     tcase_add_test(tcase, a_rank_that_comes_again_is_not_silent);
     tcase_add_test(tcase, a_donor_has_the_state_in_its_vectors);
+    tcase_add_test(tcase, a_newcomer_forgets_an_epoch_of_nobody);
     tcase_add_test(tcase, a_hollow_member_holds_its_version);
     tcase_add_test(tcase, a_hollow_member_is_in_its_rounds_alone);
     tcase_add_test(tcase, words_that_nobody_says_are_dropped);

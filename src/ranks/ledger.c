@@ -326,6 +326,18 @@ void ledger_leave(struct ledger *l)
     turn(l);
 }
 
+/* A newcomer without a version that hears no member of its epoch forgets it: the job that
+ * told it has ended, and another one's epochs need not have higher numbers. */
+static void forget_epoch(struct ledger *l)
+{
+    if (l->member || !l->epoch || l->held.epoch)
+        return;
+    for (int r = 0; r < l->o.ranks; r++)
+        if (l->seats[r].in_list[MEMBER] && !l->seats[r].silent)
+            return;
+    l->epoch = l->promised = 0;
+}
+
 /* Says again all that is still owed; a coordinator says HERE to its members in any
  * case. */
 void ledger_time(struct ledger *l, uint64_t now_ns)
@@ -336,6 +348,7 @@ void ledger_time(struct ledger *l, uint64_t now_ns)
     if (now_ns >= l->say_ns) {
         l->say_ns = now_ns + l->o.again_ns;
         l->greeted = 0;
+        forget_epoch(l);
         if (!l->leaves || l->member)
             ledger_say_here(l);
         l->asked = (l->asked + 1) % l->o.ranks;

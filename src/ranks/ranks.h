@@ -167,7 +167,8 @@ struct ranks {
     uint32_t seq;
     uint32_t arrival_of;                /* the first exchange that arrived with the
                                            ledger's seq, */
-    uint64_t arrival;                   /* that seq, the newest */
+    uint64_t arrival;                   /* that seq, the newest, */
+    struct ledger_version arrival_upon; /* upon this version */
     size_t looked;
     bool bad, called;
     struct ranks_round round;

@@ -237,8 +237,8 @@ static bool read_floats(struct ranks *m, const struct version_answer *a, size_t 
 
 /* Whether the state that this rank brings was in a round whose end this rank has not
  * seen, and which other rounds have followed. If it brought that state again, their work
- * would be lost. An earlier exchange may have arrived with the same seq; then this is not
- * known. */
+ * would be lost. An earlier exchange may have arrived with the same seq upon the same
+ * version; then this is not known. */
 static bool is_overtaken(const struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
