@@ -243,6 +243,8 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
     int rank = hello->rank;
     char text[TCP_TEXT];
 
+    if (!link->met)             /* rank 0 has told others of this one, which is to hear it */
+        return turn_away(c, REFUSED_LATER, 0, "");
     if (hello->to_generation && hello->to_generation != link->generation)
         return turn_away(c, REFUSED_GONE, 0, "another process is here");
     if (hello->to >= 0 && hello->to != link->rank) {

@@ -180,8 +180,11 @@ void ledger_hear(struct ledger *l, const struct ledger_decision *w,
         s->in_list[MEMBER] != w->generation || w->ballot || w->about >= 0 || w->leaves;
     if (w->what != LEDGER_HERE && w->what != LEDGER_STANDS && s->silent)
         return;
-    if (w->epoch < l->epoch)
+    if (w->epoch < l->epoch) {
         ledger_owe(l, w->from, LEDGER_STANDS);
+        if (w->from == l->coordinator)      /* it could not use the HERE that it had */
+            l->unsaid_ns = l->now_ns;
+    }
     if (w->epoch > l->epoch && w->what == LEDGER_STANDS) {
         if (!is_believed(l, s, w, list))
             return;
