@@ -145,7 +145,7 @@ TESTS := $(filter-out %/test_segment_python %/test_python %/test_convergence,$(T
 endif
 # Those that take longest begin first, so that none goes on alone at the end.
 LONG := $(addprefix %/test_,python processes ledger fabric members mpi_rounds bsp_net mpi_jobs resume \
-	tables rows convergence trainer training_ends bsp run)
+	tables rows convergence trainer training_ends bsp run tcp)
 TESTS := $(filter $(LONG),$(TESTS)) $(filter-out $(LONG),$(TESTS))
 HARNESS := $(B)/harness/harness.a
 TRAIN_HARNESS := $(patsubst %,tests/harness/%.c,bsp data gradients nn program training)
@@ -363,7 +363,8 @@ chart: setup $(B)/venv/torch
 	@PYTHON=$(abspath $(B))/venv/bin/python BUILD=$(B) bench/torch.sh chart >$(B)/speed.jsonl
 	@python3 bench/speed_chart.py $(B)/speed.jsonl >docs/speed.svg
 
-tests: $(TESTS)
+# tests/cluster/ranks starts an example
+tests: $(TESTS) $(if $(SAN),,$(B)/examples/hello)
 
 # Every interleaving of the protocols that tests/models describes, by spin.
 # Seeded schedules of deaths, cuts, pauses and comings (tests/faults.c): make faults SEEDS=1-1000000
