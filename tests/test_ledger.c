@@ -42,6 +42,7 @@ struct version {
     struct ledger_entry in[MOST];
     struct ledger_entry merged[MOST];
     unsigned gave;              /* ranks whose pieces are on their way */
+    unsigned lost;              /* ranks that have given it up */
 };
 
 struct said_word {
@@ -188,7 +189,8 @@ static void check_held(struct world *w, int r)
             refute(w, "two tables of one version");
 }
 
-/* An arrival is lost with a version that is not in the past of the next one. */
+/* An arrival is lost with a version that is not in the past of the next one. One version
+ * may be held, given up, held again and given up again. */
 static void check_lost(struct world *w, int r)
 {
     struct node *node = &w->node[r];
@@ -199,7 +201,9 @@ static void check_lost(struct world *w, int r)
         return;
     while (v >= 0 && !is_upon(w, now, v)) {
         const struct ledger_entry *in = &w->version[v].in[r];
-        node->lost += in->seq && in->generation == node->generation;
+        bool known = w->version[v].lost >> r & 1;
+        node->lost += !known && in->seq && in->generation == node->generation;
+        w->version[v].lost |= 1u << r;
         v = find_version(w, w->version[v].base);
     }
     node->held = view.held;
