@@ -128,7 +128,9 @@ void shm_note_changes(struct shm *shm)
     pthread_mutex_unlock(&shm->seeing);
 }
 
-/* Tells a trainer that waits for others why one of them does not come. */
+/* A job that was never formed cannot begin without a trainer that was refused, so all that
+ * wait for it fail. A trainer that waits to join a job that is formed only logs why
+ * another one does not come. */
 static void hear_refusal(struct shm *shm)
 {
     const struct shm_board *board = board_of(shm);
@@ -137,10 +139,18 @@ static void hear_refusal(struct shm *shm)
     if (n == shm->round.n_refused)
         return;
     shm->round.n_refused = n;
-    if (own_life(shm) == LIFE_WAITING)
+    if (own_life(shm) != LIFE_WAITING)
+        return;
+    if (atomic_load_explicit(&board->formed, memory_order_relaxed) ||
+        board->refused >= (int)board->size)
         log_say(&shm->fabric.log, DESCANT_WARNING,
                 "trainer %d was refused, and told: %.*s", board->refused, SHM_REFUSAL - 1,
                 board->refusal);
+    else
+        shm->fabric.status = log_fail(
+            &shm->fabric.log, DESCANT_MISMATCH,
+            "the job cannot start: trainer %d was refused, and told: %.*s", board->refused,
+            SHM_REFUSAL - 1, board->refusal);
 }
 
 /* Brings the figures up to date whenever a trainer came or went. */

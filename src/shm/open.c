@@ -356,7 +356,9 @@ static descant_status start_common(struct shm *shm, const struct fabric_start *s
         leave_word(shm);
     if (!status)
         status = map_common(shm, start, first);
-    shm->round.n_refused = atomic_load_explicit(&board->n_refused, memory_order_relaxed);
+    if (atomic_load_explicit(&board->formed, memory_order_relaxed))
+        shm->round.n_refused =
+            atomic_load_explicit(&board->n_refused, memory_order_relaxed);
     if (!status && first) {
         memcpy(manifest, start->manifest, bytes);
         board->n = start->n;
