@@ -340,7 +340,7 @@ START_TEST(a_wait_is_told_after_a_second_and_then_every_ten)
 {
     struct waits_told wait = {0};
     struct fabric f = {.rank = 2};
-    const char *hosts[] = {"alpha", "beta", "gamma"};
+    const char *_Atomic hosts[] = {"alpha", "beta", "gamma"};
     struct awaited a = {.wait = FABRIC_WAIT_ROUND, .kind = EXCHANGE_MEAN, .round = 7};
     awaited_add(&a, 0);
     ck_assert_str_eq(told_at(&wait, &f, 1), "");

@@ -161,8 +161,9 @@ struct fabric {
                                            ranks */
     int begins_with;                    /* set by open, where hosts is: machines that the
                                            job begins with; others may come later */
-    const char **host_names;            /* set by open: by rank, until close; NULL: not
-                                           known */
+    const char *_Atomic *host_names;    /* set by open: by rank, until close; NULL: not
+                                           known. poll may change them, release; all read
+                                           them, acquire, and a name stays until close */
     const char *machine_job;            /* set by open: all trainers are on this machine,
                                            and may meet in its memory instead, by this
                                            name; else NULL */

@@ -123,6 +123,8 @@ struct link_peer {
     int rank;
     uint64_t generation;
     bool gone;                      /* else it has come */
+    const char *host;               /* the name of its host, where that was not known at
+                                       the meeting; else NULL */
 };
 
 /* What has happened. Both lists are the link's, until the next collect. A peer that has

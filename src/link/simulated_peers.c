@@ -55,7 +55,7 @@ static bool accepts(struct end *end, const struct end *peer)
 
     if (view->state == VIEW_THERE && view->generation != peer->generation) {
         view->state = VIEW_GONE;
-        simulated_told(end, (struct link_peer){peer->rank, view->generation, true});
+        simulated_told(end, (struct link_peer){peer->rank, view->generation, true, NULL});
     }
     return view->state == VIEW_NONE && view->generation != peer->generation;
 }
@@ -66,7 +66,7 @@ static void come(struct end *end, const struct end *peer)
 
     view->generation = peer->generation;
     view->state = VIEW_THERE;
-    simulated_told(end, (struct link_peer){peer->rank, peer->generation, false});
+    simulated_told(end, (struct link_peer){peer->rank, peer->generation, false, NULL});
 }
 
 /* The channels from one end to another, without those of receives from LINK_ANY. */
@@ -156,7 +156,7 @@ void simulated_finds_gone(struct simulated *world, const struct event *event)
         return;
     }
     view->state = VIEW_GONE;
-    simulated_told(end, (struct link_peer){peer->rank, view->generation, true});
+    simulated_told(end, (struct link_peer){peer->rank, view->generation, true, NULL});
 }
 
 /* Frees an empty channel. Messages on their way in it are thrown away when they come

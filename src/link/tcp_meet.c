@@ -92,7 +92,8 @@ static void tell(struct tcp_link *link, const struct tcp_peer *peer, bool gone)
         link->news = more;
         link->news_room = room;
     }
-    link->news[link->n_news++] = (struct link_peer){peer->rank, peer->generation, gone};
+    link->news[link->n_news++] = (struct link_peer){
+        peer->rank, peer->generation, gone, gone ? NULL : peer->host};
 }
 
 static void lose(struct tcp_peer *peer)
@@ -271,6 +272,7 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
         return turn_away(c, REFUSED_LATER, 0, "");
     }
     learn_address(c, peer, hello->generation, hello->port);
+    text_line(peer->host, sizeof peer->host, hello->name);
     say_hello(c, rank, hello->generation);
     opens(c, peer, hello->generation);
     return true;
@@ -302,6 +304,7 @@ static bool is_greeted(struct tcp_connection *c, const struct tcp_hello *hello)
         peer->dial_ns = after(link, SOON_MS);
         return true;
     }
+    text_line(peer->host, sizeof peer->host, hello->name);
     opens(c, peer, hello->generation);
     return true;
 }

@@ -120,6 +120,7 @@ struct tcp_peer {
     uint64_t newest;            /* generation that was ever there */
     bool told;                  /* collect has told that it is there */
     bool gone, listens;         /* listens: `address` is known */
+    char host[LINK_NAME_ROOM];  /* as it says */
     struct tcp_connection *connection;      /* NULL: there is none that is open */
     struct tcp_connection *dialing;
     struct sockaddr_storage address;

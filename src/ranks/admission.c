@@ -55,8 +55,8 @@ static void compare(struct ranks *m, struct ranks_op *op, const struct link_ende
     if (peer->compared && m->manifest &&
         manifests_differ(peer->manifest, m->manifest, &d)) {
         snprintf(text, sizeof text, "rank %d (%s) has \"%.*s\", rank %d (%s) \"%.*s\"",
-                 op->rank, m->place.names[op->rank], d.n[0], d.text[0], m->f.rank,
-                 m->place.names[m->f.rank], d.n[1], d.text[1]);
+                 op->rank, ranks_host_name(m, op->rank), d.n[0], d.text[0], m->f.rank,
+                 ranks_host_name(m, m->f.rank), d.n[1], d.text[1]);
         turn_away(m, op->rank, text);
     }
     memory_give(peer->manifest);
@@ -133,7 +133,7 @@ bool ranks_admission_form(struct ranks *m)
     for (int k = 0; lead->n_left && k < m->place.size; k++)
         if (lead->peers[k].left) {
             snprintf(text, sizeof text, "rank %d (%s) has left before the start", k,
-                     m->place.names[k]);
+                     ranks_host_name(m, k));
             ranks_lead_fail(m, DESCANT_TIMEOUT, text);
             return false;
         }

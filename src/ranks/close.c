@@ -118,7 +118,7 @@ static void release(struct ranks *m)
         if (!kept_has(m->segments.extents[i].p))
             memory_give(m->segments.extents[i].p);
     memory_give(m->segments.extents);
-    memory_give(f->host_names);
+    ranks_names_fini(m);
     if (!m->host)
         memory_give(f->contribution);
     if (m->state_center != f->center)

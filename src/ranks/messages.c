@@ -32,7 +32,7 @@ static bool broken(struct ranks *m, int rank)
 
     if (rank >= 0)
         snprintf(with, sizeof with, ", in a message with rank %d on %s", rank,
-                 m->place.names[rank]);
+                 ranks_host_name(m, rank));
     if (!m->broken)
         ranks_fail(m, DESCANT_SYSTEM, "%s: %s%s", type->name, type->why(m->link), with);
     m->broken = true;
@@ -44,7 +44,7 @@ void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
     char text[RANKS_TEXT];
     va_list list;
     int n = snprintf(text, sizeof text, "rank %d (%s) breaks the protocol: ", rank,
-                     m->place.names[rank]);
+                     ranks_host_name(m, rank));
 
     if (!m->place.fixed && !m->peers[rank].generation)
         return;                 /* the message is given up already */
@@ -53,7 +53,7 @@ void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
     va_end(list);
     if (!m->place.fixed) {      /* the peer is given up; the others go on */
         log_say(&m->f.log, DESCANT_WARNING, "%s; the rank is heard no more", text);
-        const struct link_peer gone = {rank, m->peers[rank].generation, true};
+        const struct link_peer gone = {rank, m->peers[rank].generation, true, NULL};
         m->met(m, &gone);
         return;
     }

@@ -36,6 +36,30 @@ void ranks_peers_fini(struct ranks *m)
     memory_give(m->members);
 }
 
+/* A name that another one replaces may be read still. */
+static void name_host(struct ranks *m, int rank, const char *name)
+{
+    if (!name || !*name || strcmp(name, ranks_host_name(m, rank)) == 0)
+        return;
+    struct ranks_name *made = memory_take(sizeof *made);
+    if (!made)
+        return;                 /* it is for people alone */
+    snprintf(made->text, sizeof made->text, "%s", name);
+    made->before = m->names;
+    m->names = made;
+    atomic_store_explicit(&m->f.host_names[rank], made->text, memory_order_release);
+}
+
+void ranks_names_fini(struct ranks *m)
+{
+    while (m->names) {
+        struct ranks_name *name = m->names;
+        m->names = name->before;
+        memory_give(name);
+    }
+    memory_give(m->f.host_names);
+}
+
 void ranks_peers_met(struct ranks *m, const struct link_peer *peer)
 {
     struct ranks_peer *p = &m->peers[peer->rank];
@@ -44,6 +68,7 @@ void ranks_peers_met(struct ranks *m, const struct link_peer *peer)
         p->generation = peer->generation;
         p->came_ns = p->heard_ns = m->now_ns;
         p->silent &= p->generation != m->members[peer->rank];
+        name_host(m, peer->rank, peer->host);
         ranks_members_came(m, peer->rank);
     } else if (p->generation && p->generation == peer->generation) {
         p->generation = 0;

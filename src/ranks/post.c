@@ -229,7 +229,7 @@ bool ranks_post_quiet(const struct ranks *m)
 static void say_lost(struct ranks *m, int rank)
 {
     log_say(&m->f.log, DESCANT_WARNING, "a parcel to rank %d (%s) is lost: the process "
-            "that had the rank has gone", rank, m->place.names[rank]);
+            "that had the rank has gone", rank, ranks_host_name(m, rank));
 }
 
 /* The rank has another process now, or none. Messages under way come back first. */
@@ -240,8 +240,8 @@ static void look_who(struct ranks *m, int rank)
 
     if (generation && m->now_ns - m->peers[rank].heard_ns > m->dead_ns) {
         log_say(&m->f.log, DESCANT_WARNING, "rank %d (%s) has not been heard for %.3g s, "
-                "and is given up", rank, m->place.names[rank], (double)m->dead_ns * 1e-9);
-        m->met(m, &(struct link_peer){rank, generation, true});
+                "and is given up", rank, ranks_host_name(m, rank), (double)m->dead_ns * 1e-9);
+        m->met(m, &(struct link_peer){rank, generation, true, NULL});
         return;
     }
     if (lane->generation == generation || lane->sending || lane->coming || lane->acks ||

@@ -88,6 +88,12 @@ struct ranks_held {
     uint64_t center;            /* the series of the last state that gave the centre */
 };
 
+/* The name of a host that came later than this rank. */
+struct ranks_name {
+    struct ranks_name *before;
+    char text[LINK_NAME_ROOM];
+};
+
 struct ranks {
     struct fabric f;
     struct link *link;
@@ -120,6 +126,7 @@ struct ranks {
                                            dropped */
     bool broken;                        /* the link has failed, which was logged */
     struct ranks_peer *peers;           /* by rank */
+    struct ranks_name *names;           /* the newest; f.host_names points into them */
     int pieces_open;                    /* messages with a series that have not ended */
     int founders;                       /* the job begins with so many ranks */
     uint64_t dead_ns;                   /* a rank that was not heard for so long is
@@ -208,6 +215,11 @@ struct ranks {
 static inline struct ranks *ranks_of(struct fabric *f)
 {
     return (struct ranks *)(void *)f;
+}
+
+static inline const char *ranks_host_name(const struct ranks *m, int rank)
+{
+    return atomic_load_explicit(&m->f.host_names[rank], memory_order_acquire);
 }
 
 /* The rank has had this newcomer's HELLO, and may turn it away. */
@@ -312,6 +324,7 @@ bool ranks_hear(struct ranks *m, int from, const struct ranks_word *word, size_t
 descant_status ranks_peers_init(struct ranks *m);
 void ranks_peers_fini(struct ranks *m);
 void ranks_peers_met(struct ranks *m, const struct link_peer *peer);
+void ranks_names_fini(struct ranks *m);
 void ranks_peers_time(struct ranks *m);
 void ranks_peers_changed(struct ranks *m);          /* another epoch stands */
 /* true: all ranks of m->go's round are there */

@@ -53,7 +53,7 @@ static descant_status name_hosts(struct ranks *m)
     if (!m->f.host_names)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the names of hosts");
     for (int k = 0; k < m->place.size; k++)
-        m->f.host_names[k] = m->place.names[k];
+        atomic_init(&m->f.host_names[k], m->place.names[k]);
     return DESCANT_OK;
 }
 

@@ -41,7 +41,8 @@ static void add_names(struct text *text, const struct fabric *f, const struct aw
         add(text, "%s%d", i == 0 ? " " : i + 1 < a->n_named || more > 0 ? ", " : " and ",
             a->ranks[i]);
         if (f->host_names)
-            add(text, " (%s)", f->host_names[a->ranks[i]]);
+            add(text, " (%s)",
+                atomic_load_explicit(&f->host_names[a->ranks[i]], memory_order_acquire));
     }
     if (more > 0)
         add(text, " and %d more", more);
