@@ -178,23 +178,35 @@ static size_t mark(const struct ranks_world *w)
     return (size_t)w->options.ranks + 1;
 }
 
-static size_t column_of(const struct ranks_world *w, size_t i)
+static size_t columns(const struct ranks_world *w)
 {
-    return i % ((size_t)w->options.ranks + 2);
+    return (size_t)w->options.ranks + 2;
+}
+
+/* Of the next float. No division: each float of each exchange comes by here. */
+static size_t next_column(const struct ranks_world *w, size_t column)
+{
+    return column + 1 < columns(w) ? column + 1 : 0;
+}
+
+static void add_to_column(const struct ranks_world *w, float *p, size_t column, float x)
+{
+    for (size_t i = column; i < w->n; i += columns(w))
+        p[i] += x;
 }
 
 /* Of each exchange that is encoded, so that it is rounded. */
 static float grain(const struct ranks_world *w, size_t i)
 {
-    return w->wire != WIRE_F32 ? fmodf((float)i * 0.618F, 0.4F) : 0;
+    return w->wire != WIRE_F32 ? (float)(i * UINT64_C(0x9e3779b97f4a7c15) >> 57) * 0.003F : 0;
 }
 
 static void need_columns(struct ranks_world *w, int rank, const float *p)
 {
-    for (size_t i = 0; i < w->n; i++)
-        if (p[i] != p[column_of(w, i)])
+    for (size_t i = columns(w); i < w->n; i++)
+        if (p[i] != p[i - columns(w)])
             wrong(w, rank, "float %zu is %g, and float %zu is %g", i, (double)p[i],
-                  column_of(w, i), (double)p[column_of(w, i)]);
+                  i - columns(w), (double)p[i - columns(w)]);
 }
 
 /* 5: once the last of those in the mean has taken it. */
@@ -230,10 +242,10 @@ static void take_mean(struct ranks_world *w, int rank, const struct fabric_part 
         settle(w, rank, part);
         return;
     }
-    for (size_t i = 0; i < w->n; i++) {
+    for (size_t i = 0, column = 0; i < w->n; i++, column = next_column(w, column)) {
         float more = (float)part->members * (part->out[i] - t->G[i]), whole = rintf(more);
-        t->next[i] = column_of(w, i) == mark(w) ? 0 : t->G[i] + whole;
-        if (column_of(w, i) != mark(w) && (fabsf(more - whole) > 0.1F || whole < 0 || whole > 1))
+        t->next[i] = column == mark(w) ? 0 : t->G[i] + whole;
+        if (column != mark(w) && (fabsf(more - whole) > 0.1F || whole < 0 || whole > 1))
             wrong(w, rank, "float %zu grows by %g in a mean of %d, from %g", i, (double)more,
                   part->members, (double)t->G[i]);
     }
@@ -254,8 +266,7 @@ static void check_state(struct ranks_world *w, int rank, const struct fabric_par
     for (int k = 0; k < w->options.ranks; k++)
         giver = part->out[k] - outer[k] > 0.5F ? k : giver;
     float marked = w->wire == WIRE_F32 ? part->out[mark(w)] : 0;
-    for (size_t i = 0; i < w->n; i++) {
-        size_t column = column_of(w, i);
+    for (size_t i = 0, column = 0; i < w->n; i++, column = next_column(w, column)) {
         float brings = column == mark(w) && w->wire == WIRE_F32 ? marked : (int)column == giver;
         brings += giver >= 0 ? grain(w, i) : 0;
         if (fabsf(part->out[i] - outer[i] - brings) > 1e-3F)
@@ -343,10 +354,13 @@ static void begin(struct ranks_world *w, int rank, enum exchange_kind kind)
     if (m->owed)
         memcpy(t->owed, m->owed, w->n * sizeof *t->owed);
     t->begun++;
-    for (size_t i = 0; x.kind == EXCHANGE_MEAN && !t->finishes && i < w->n; i++)
-        brings[i] += (int)column_of(w, i) == rank ? 1 + grain(w, i)
-                     : column_of(w, i) == mark(w) && w->wire == WIRE_F32
-                         ? (float)(1 + t->begun % 64) : grain(w, i);
+    bool adds = x.kind == EXCHANGE_MEAN && !t->finishes;
+    for (size_t i = 0; adds && w->wire != WIRE_F32 && i < w->n; i++)
+        brings[i] += grain(w, i);
+    if (adds)
+        add_to_column(w, brings, (size_t)rank, 1);
+    if (adds && w->wire == WIRE_F32)
+        add_to_column(w, brings, mark(w), (float)(1 + t->begun % 64));
     t->reloads = false;
     t->finished = t->finishes;
     t->open = true;
@@ -363,11 +377,8 @@ static void begin_reload(struct ranks_world *w, int rank)
         printf("  %.6f rank %d: reloads\n", world_now(w), rank);
     t->reloading = true;
     t->lineage = ++w->reloads;
-    for (size_t i = 0; i < w->n; i++)
-        if (w->elastic)
-            t->G[i] = (float)(1 + w->reloads);
-        else if (column_of(w, i) == lineage(w))
-            t->G[i] = (float)t->lineage;
+    for (size_t i = w->elastic ? 0 : lineage(w); i < w->n; i += w->elastic ? 1 : columns(w))
+        t->G[i] = (float)(w->elastic ? 1 + w->reloads : t->lineage);
     if (!w->elastic)
         memcpy(t->f->outer[0], t->G, w->n * sizeof *t->G);
     begin(w, rank, EXCHANGE_STATE);
