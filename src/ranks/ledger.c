@@ -356,7 +356,7 @@ void ledger_time(struct ledger *l, uint64_t now_ns)
             ledger_say_here(l);
         l->asked = (l->asked + 1) % l->o.ranks;
         /* all that it knows may be dead, and others in a newer epoch */
-        bool stuck = (l->promised || l->seats[l->coordinator].silent) &&
+        bool stuck = (l->promised || lead_is_silent(l)) &&
                      now_ns >= l->stood_ns + l->o.dead_ns;
         if ((!l->member || stuck) && !l->leaves)
             ledger_owe(l, l->asked, LEDGER_HERE);

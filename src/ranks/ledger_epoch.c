@@ -167,12 +167,13 @@ static bool is_candidate(const struct ledger *l)
 {
     if (!l->member || holds_off(l))
         return false;
-    if (l->coordinator == l->o.rank || (!l->seats[l->coordinator].in_list[MEMBER]))
+    if (l->coordinator == l->o.rank || l->coordinator < 0 ||
+        !l->seats[l->coordinator].in_list[MEMBER])
         return true;
     for (int r = 0; r < l->o.rank; r++)
         if (l->seats[r].in_list[MEMBER] && !l->seats[r].silent)
             return false;
-    return l->seats[l->coordinator].silent;
+    return lead_is_silent(l);
 }
 
 /* Nothing is under way: the epoch can end and cost no member a round. */
@@ -245,7 +246,7 @@ void ledger_hear_fence(struct ledger *l, struct ledger_seat *s,
 {
     uint64_t ranks = (uint64_t)l->o.ranks;
     bool elsewhere = l->promised ? holds_off(l) && w->ballot % ranks > l->promised % ranks
-                                 : !l->seats[l->coordinator].silent;
+                                 : !lead_is_silent(l);
 
     if (!l->member || !s->in_list[MEMBER])
         return;

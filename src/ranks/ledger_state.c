@@ -61,7 +61,7 @@ bool ledger_holds_newest(const struct ledger *l, const struct ledger_seat *s)
 
 void ledger_owe(struct ledger *l, int rank, enum ledger_what what)
 {
-    if (rank == l->o.rank)
+    if (rank == l->o.rank || rank < 0)
         return;
     l->n_owed += !l->seats[rank].owes;
     l->seats[rank].owes |= 1u << what;

@@ -36,7 +36,8 @@ struct ledger {
     /* the round that closed last, and what it is upon */
     struct ledger_version held, newest, before;
     struct ledger_version wanted;                   /* epoch 0: none */
-    int coordinator, donor;                         /* donor: of the wanted version */
+    int coordinator;            /* -1: this peer founded an epoch without members */
+    int donor;                  /* of the wanted version */
     bool member, open, ready, leaves, final, retired;
     bool pending;               /* seq is not known to be merged */
     bool replaces;              /* the arrival brings a state for all */
@@ -71,6 +72,11 @@ struct ledger {
 };
 
 /* --- ledger_state.c --- */
+
+static inline bool lead_is_silent(const struct ledger *l)
+{
+    return l->coordinator < 0 || l->seats[l->coordinator].silent;
+}
 
 static inline bool is_here(const struct ledger *l, const struct ledger_seat *s)
 {

@@ -271,9 +271,13 @@ static void obey_all(struct ranks *m)
 
 void ranks_members_time(struct ranks *m)
 {
+    bool knew = m->started && ledger_view(m->ledger).epoch > 0;
+
     if (!m->started || m->now_ns < ledger_wakes(m->ledger))
         return;
     ledger_time(m->ledger, m->now_ns);
+    if (knew && !ledger_view(m->ledger).epoch)      /* of a job that has ended */
+        ranks_rows_forget(m);
     obey_all(m);
 }
 

@@ -447,6 +447,12 @@ void ranks_rows_changed(struct ranks *m)
     ranks_rows_lead_changed(m);
 }
 
+void ranks_rows_forget(struct ranks *m)
+{
+    m->base.held = m->base.wanted = (struct ledger_version){0, 0};
+    m->base.moves = false;
+}
+
 uint64_t ranks_rows_since(const struct ranks *m, int rank)
 {
     const struct ranks_rows *rows = m->rows;
@@ -474,9 +480,7 @@ void ranks_rows_leave(struct ranks *m)
     if (m->rows->stage != ROWS_TAKING)
         return;
     m->rows->stage = ROWS_IDLE;
-    /* only a part of a round is in the rows */
-    m->base.held = (struct ledger_version){0, 0};
-    m->base.moves = false;
+    ranks_rows_forget(m);       /* only a part of a round is in the rows */
 }
 
 bool ranks_rows_quiet(const struct ranks *m)
