@@ -78,6 +78,22 @@ static bool gathered(const struct ledger *l)
     return RULE(QUORUM, ledger_enough(l, MEMBER, l->coordinator, has_promised));
 }
 
+/* A list is empty only where all members have left, or are dead. A leaver that does not
+ * hear the last of the others hands the job over to these, or goes without. */
+static void keep_unheard(struct ledger *l)
+{
+    struct ledger_offer *offer = &l->offer;
+
+    for (int r = 0; r < l->o.ranks; r++) {
+        struct ledger_seat *s = &l->seats[r];
+        bool leaves = r == l->o.rank || (is_here(l, s) && s->told.leaves);
+        if (!s->in_list[MEMBER] || leaves || s->lost)
+            continue;
+        s->in_list[OFFER] = s->in_list[MEMBER];
+        offer->coordinator = offer->coordinator < 0 ? r : offer->coordinator;
+    }
+}
+
 static void make_new_offer(struct ledger *l)
 {
     struct ledger_offer *offer = &l->offer;
@@ -101,6 +117,8 @@ static void make_new_offer(struct ledger *l)
         if (s->in_list[OFFER] && offer->coordinator < 0)
             offer->coordinator = r;
     }
+    if (offer->coordinator < 0)
+        keep_unheard(l);
 }
 
 /* The candidate whose list was accepted last has promised this ballot, so it has not made
