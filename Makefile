@@ -152,7 +152,8 @@ TRAIN_HARNESS := $(patsubst %,tests/harness/%.c,bsp data gradients nn program tr
 HARNESS_OBJECTS := $(patsubst %.c,$(B)/harness/%.o,$(notdir \
 	$(filter-out $(if $(HAVE_TRAIN),,$(TRAIN_HARNESS)) $(if $(HAVE_TLS),,%/certificates.c %/ends.c),\
 	$(wildcard tests/harness/*.c)) \
-	$(wildcard $(patsubst %,tests/%.c,mpi_loopback hostile liars lies ranks_world ranks_world_rows ranks_world_post))))
+	$(wildcard $(patsubst %,tests/%.c,mpi_loopback hostile liars lies ranks_world ranks_world_rows ranks_world_post \
+	sockets tcp_bytes))))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell $(PKG_CONFIG) --cflags check)
 CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
@@ -311,6 +312,23 @@ build/fuzz_ranks build/fuzz_liars: build/fuzz_%: $(FUZZ_ranks) $(FUZZ_liars) $(w
 	clang $(filter-out -MMD -MP,$(BASIC)) -O1 -fsanitize=fuzzer,address,undefined $(CHECK_FLAGS) -Itests \
 		$(FUZZ_$*) $(SOURCES) $(KERNEL_SETS:%=build/fuzz_kernels_$*_%.o) $(LIBS) -o $@
 
+# The same for a rank over TCP, whose sockets are made up; an empty folder gets scripts to begin with.
+# make fuzz && mkdir -p build/fuzz_scripts && build/fuzz_tcp -entropic=0 -max_total_time=60 build/fuzz_scripts
+SOCKETS := -Wl,--wrap=epoll_create1,--wrap=epoll_ctl,--wrap=epoll_wait,--wrap=timerfd_create \
+	-Wl,--wrap=timerfd_settime,--wrap=eventfd,--wrap=socket,--wrap=bind,--wrap=listen,--wrap=getsockname \
+	-Wl,--wrap=getpeername,--wrap=setsockopt,--wrap=getsockopt,--wrap=accept4,--wrap=connect,--wrap=shutdown \
+	-Wl,--wrap=close,--wrap=read,--wrap=write,--wrap=readv,--wrap=sendmsg,--wrap=ppoll \
+	-Wl,--wrap=getaddrinfo,--wrap=freeaddrinfo,--wrap=clock_now_ns
+FUZZ_tcp := tests/fuzz_tcp.c tests/tcp_bytes.c tests/sockets.c
+build/fuzz_tcp: $(FUZZ_tcp) $(wildcard tests/*.h src/link/*.[ch] src/base/*.[ch]) Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)$(foreach f,$(FUZZ_tcp) $(wildcard src/base/*.c),clang $(filter-out -MMD -MP,$(BASIC)) -O1 -Itests \
+		-fsanitize=address,undefined -c $f -o build/fuzz_tcp_$(basename $(notdir $f)).o &&) \
+	clang $(filter-out -MMD -MP,$(BASIC)) -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-coverage=trace-cmp \
+		$(patsubst %,src/link/%.c,tcp tcp_meet tcp_options tcp_socket tcp_stream tls module secret) \
+		$(patsubst %.c,build/fuzz_tcp_%.o,$(notdir $(FUZZ_tcp) $(wildcard src/base/*.c))) $(SOCKETS) $(LIBS) -o $@
+$(B)/tests/test_tcp_bytes: LDFLAGS += $(SOCKETS)
+
 build/fuzz_logs: tests/fuzz_seeds $(PROGRAM)
 	tests/fuzz_seeds $(PROGRAM) $@
 
@@ -388,7 +406,8 @@ models:
 
 fuzz:
 	@tools/setup fuzz
-	@$(MAKE) --no-print-directory build/fuzz_data build/fuzz_report build/fuzz_ranks build/fuzz_liars build/fuzz_logs
+	@$(MAKE) --no-print-directory build/fuzz_data build/fuzz_report build/fuzz_ranks build/fuzz_liars build/fuzz_tcp \
+		build/fuzz_logs
 
 # A minute of random kills for each of four plans.
 soak: $(B)/tests/test_processes

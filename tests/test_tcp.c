@@ -10,14 +10,17 @@
 #include "harness/suite.h"
 #include "harness/tcp.h"
 #include "harness/wait.h"
-#include "link/tls.h"
+#include "link/tcp_parts.h"
 
 #include <arpa/inet.h>
 #include <check.h>
+#include <dirent.h>
+#include <errno.h>
 #include <libgen.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -33,7 +36,8 @@ struct shown {
 
 static struct page {
     struct shown trainers[MOST];
-    _Atomic bool stop;              /* they finish; written by the test */
+    _Atomic bool stop;              /* they finish; written by the test, */
+    _Atomic bool comes;             /* as is this: the late one begins */
 } *page;                            /* made before they are forked */
 
 static struct tcp_options at;
@@ -97,7 +101,7 @@ static int train(int rank, int size, float start)
     return descant_close(job) == DESCANT_OK ? 0 : 6;
 }
 
-static void begin(int rank)
+static void begin_when(int rank, bool late)
 {
     FILE *out;
     pid_t pid = fork_saying(&out, SIGKILL);
@@ -105,9 +109,16 @@ static void begin(int rank)
     if (pid == 0) {
         dup2(fileno(out), STDERR_FILENO);
         setenv("DESCANT_LOG", "info", 1);
+        while (late && !page->comes)
+            clock_sleep_until(clock_now_ns() + 1000000);
         _exit(train(rank, founders, (float)rank + 2));
     }
     pids[rank] = pid;
+}
+
+static void begin(int rank)
+{
+    begin_when(rank, false);
 }
 
 static void prepare(const char *of_plan, int ranks, const char *keys)
@@ -413,6 +424,16 @@ static int connect_to_first(void)
     return fd;
 }
 
+static void few_lines(void)
+{
+    int lines = 0;
+
+    for (const char *p = said; (p = strstr(p, "said nothing that a rank of the job")); p++)
+        lines++;
+    ck_assert_int_ge(lines, 1);
+    ck_assert_int_le(lines, 10);
+}
+
 /* They say nothing, or anything else than ranks do, and stay. The job goes on, a rank
  * that dies comes again, and the log has few lines of it. */
 START_TEST(strangers_stop_nobody)
@@ -440,11 +461,222 @@ START_TEST(strangers_stop_nobody)
     for (int i = 0; i < STRANGERS; i++)
         close(fds[i]);
     end_all(0, 2);
-    int lines = 0;
-    for (const char *p = said; (p = strstr(p, "said nothing that a rank of the job")) != NULL; p++)
-        lines++;
-    ck_assert_int_ge(lines, 1);
-    ck_assert_int_le(lines, 10);
+    few_lines();
+}
+END_TEST
+
+static struct tcp_hello hello_of(int rank, uint64_t generation)
+{
+    return (struct tcp_hello){.magic = "descant", .protocol = TCP_PROTOCOL, .rank = rank,
+                              .generation = generation, .port = htons(9), .name = "x"};
+}
+
+static void put_hello(unsigned char *into, const struct tcp_hello *hello)
+{
+    const struct tcp_frame frame = {.what = TCP_HELLO, .bytes = sizeof *hello};
+
+    memcpy(into, &frame, sizeof frame);
+    memcpy(into + sizeof frame, hello, sizeof *hello);
+}
+
+enum { HELLO = sizeof(struct tcp_frame) + sizeof(struct tcp_hello) };
+
+/* The first bytes that come after `n` of `say` and some noise behind them; then the end
+ * comes, and no reset. */
+static size_t answer_to(const void *say, size_t n, void *heard, size_t room)
+{
+    char noise[20000], more[1000];
+    int fd = connect_to_first();
+    size_t have = 0;
+    ssize_t got;
+
+    memset(noise, 0x5a, sizeof noise);
+    memcpy(noise, say, n);
+    ck_assert_int_eq(send(fd, noise, sizeof noise, MSG_NOSIGNAL), (ssize_t)sizeof noise);
+    while ((got = recv(fd, more, sizeof more, 0)) > 0) {
+        size_t k = (size_t)got < room - have ? (size_t)got : room - have;
+        memcpy((char *)heard + have, more, k);
+        have += k;
+    }
+    ck_assert_msg(got == 0, "after %zu bytes: %s", have, strerror(errno));
+    close(fd);
+    return have;
+}
+
+/* The reason comes, though more was said than is read. */
+START_TEST(refusals_are_heard)
+{
+    unsigned char bytes[HELLO];
+    struct { struct tcp_frame frame; char why[100]; } heard;
+    struct tcp_hello hello = hello_of(4, 1);
+
+    begin_all("shadow-ma", 2, "");
+    await_members(0, 2, 2);
+    hello.protocol++;
+    put_hello(bytes, &hello);
+    for (int i = 0; i < 20; i++) {
+        memset(&heard, 0, sizeof heard);
+        ck_assert_uint_gt(answer_to(bytes, HELLO, &heard, sizeof heard),
+                          sizeof heard.frame);
+        ck_assert_int_eq(heard.frame.what, TCP_REFUSED);
+        ck_assert_ptr_nonnull(strstr(heard.why, "version 2 of the protocol"));
+    }
+    goes_on(0, 2);
+    end_all(0, 2);
+}
+END_TEST
+
+/* So does TLS's, of a handshake that has failed: here, of a hello without TLS 1.3. */
+START_TEST(alerts_are_heard)
+{
+    enum { BODY = 2 + 32 + 1 + 4 + 2 + 2 };
+    unsigned char hello[9 + BODY] = {22, 3, 1, 0, 4 + BODY, 1, 0, 0, BODY, 3, 3};
+    unsigned char heard[7];
+    char keys[300];
+
+    hello[9 + 36] = 2, hello[9 + 37] = 0x13, hello[9 + 38] = 1;     /* one cipher */
+    hello[9 + 39] = 1;                                              /* no compression */
+    snprintf(keys, sizeof keys, ",secret=%s", make_secret("secret", 'a'));
+    begin_all("shadow-ma", 2, keys);
+    await_members(0, 2, 2);
+    for (int i = 0; i < 20; i++) {
+        ck_assert_uint_eq(answer_to(hello, sizeof hello, heard, sizeof heard), 7);
+        ck_assert_msg(heard[0] == 21 && heard[5] == 2, "%d %d", heard[0], heard[5]);
+    }
+    goes_on(0, 2);
+    end_all(0, 2);
+}
+END_TEST
+
+/* The same HELLO again and again, of a rank that was there, is there, or is nobody. */
+START_TEST(replays_stop_nobody)
+{
+    enum { TIMES = 60 };
+    const struct tcp_hello hellos[] = {hello_of(1, 1), hello_of(4, 1), hello_of(-1, 2),
+                                       hello_of(0, 1)};
+    unsigned char bytes[HELLO];
+    int fds[TIMES];
+
+    begin_all("shadow-ma", 2, ",dead=2s");
+    await_members(0, 2, 2);
+    for (int i = 0; i < TIMES; i++) {
+        put_hello(bytes, &hellos[i % 4]);
+        fds[i] = connect_to_first();
+        ck_assert_int_eq(send(fds[i], bytes, HELLO, MSG_NOSIGNAL), HELLO);
+    }
+    goes_on(0, 2);
+    for (int i = 0; i < TIMES; i++)
+        close(fds[i]);
+    begin(2);
+    AWAIT(takes_part(2, 3));
+    goes_on(0, 3);
+    end_all(0, 3);
+}
+END_TEST
+
+enum { CROWD = 10000 };
+
+/* A process's memory in KiB: now, or the most since `forget_most`. */
+static long memory_of(pid_t pid, const char *field)
+{
+    char path[64], line[256];
+    long kib = -1;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *in = fopen(path, "re");
+    while (in && fgets(line, sizeof line, in))
+        if (strncmp(line, field, strlen(field)) == 0)
+            kib = atol(line + strlen(field));
+    if (in)
+        fclose(in);
+    ck_assert_int_ge(kib, 0);
+    return kib;
+}
+
+static void forget_most(pid_t pid)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/clear_refs", (int)pid);
+    FILE *out = fopen(path, "we");
+    ck_assert(out && fputs("5", out) >= 0 && fclose(out) == 0);
+}
+
+static int files_of(pid_t pid)
+{
+    char path[64];
+    int n = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    DIR *dir = opendir(path);
+    ck_assert_ptr_nonnull(dir);
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static void connect_crowd(int *fds)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)atoi(at.port))};
+
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int i = 0; i < CROWD; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        ck_assert_int_ge(fds[i], 0);
+        ck_assert(connect(fds[i], (struct sockaddr *)&to, sizeof to) == 0 ||
+                  errno == EINPROGRESS);
+    }
+}
+
+static bool may_open(rlim_t files)
+{
+    struct rlimit most;
+
+    getrlimit(RLIMIT_NOFILE, &most);
+    most.rlim_cur = most.rlim_cur > files ? most.rlim_cur : files;
+    return most.rlim_cur <= most.rlim_max && setrlimit(RLIMIT_NOFILE, &most) == 0;
+}
+
+/* So many connections at a time that say nothing cost one rank little, and a rank that
+ * comes late gets in between them. */
+START_TEST(a_crowd_stops_nobody)
+{
+    static int fds[CROWD];
+    int files = 0;
+
+    begin_all("shadow-ma", 2, "");
+    begin_when(2, true);        /* so that it has no part in the crowd's descriptors */
+    await_members(0, 2, 2);
+    if (!may_open(CROWD + 100)) {
+        printf("a crowd of %d connections needs as many descriptors; ulimit -n allows "
+               "fewer, so this is left out\n", CROWD);
+        kill_one(2);
+        end_all(0, 2);
+        return;
+    }
+    files = files_of(pids[0]);
+    forget_most(pids[0]);
+    long before = memory_of(pids[0], "VmRSS:");
+    connect_crowd(fds);
+    uint64_t begun = clock_now_ns();
+    page->comes = true;
+    int most_files = files_of(pids[0]);
+    for (int k = 0; k < 3; k++)
+        AWAIT((most_files = files_of(pids[0]) > most_files ? files_of(pids[0]) : most_files,
+               takes_part(k, 3)));
+    double came_s = (double)(clock_now_ns() - begun) / 1e9;
+    goes_on(0, 3);
+    long grown = memory_of(pids[0], "VmHWM:") - before;
+    printf("a crowd of %d: a late rank takes part after %.1f s; rank 0 had %d descriptors "
+           "more, and %ld KiB of memory\n", CROWD, came_s, most_files - files, grown);
+    ck_assert_int_le(most_files - files, TCP_STRANGERS + 20);
+    ck_assert_int_le(grown, 64 * TCP_STRANGERS);
+    for (int i = 0; i < CROWD; i++)
+        close(fds[i]);
+    end_all(0, 3);
+    few_lines();
 }
 END_TEST
 
@@ -468,7 +700,8 @@ int main(void)
 {
     bool secure = find_tls();
     TCase *trains = cases("plans"), *deaths = cases("deaths"), *late = cases("late");
-    TCase *secrets = cases("secrets"), *silent = cases("silent"), *refused = cases("refused"), *strange = cases("strange");
+    TCase *secrets = cases("secrets"), *silent = cases("silent"), *refused = cases("refused");
+    TCase *strange = cases("strange"), *crowd = cases("crowd");
 
     tcase_add_loop_test(trains, each_plan_trains, 0, PLANS);
     tcase_add_loop_test(deaths, a_death_stops_nobody, 0, PLANS - 1);
@@ -481,5 +714,9 @@ int main(void)
     tcase_add_test(refused, plans_that_differ_are_told);
     tcase_add_test(refused, addresses_are_checked);
     tcase_add_test(strange, strangers_stop_nobody);
-    return run_cases(trains, deaths, late, silent, secrets, refused, strange, NULL);
+    tcase_add_test(strange, refusals_are_heard);
+    tcase_add_loop_test(strange, alerts_are_heard, 0, secure);
+    tcase_add_test(strange, replays_stop_nobody);
+    tcase_add_test(crowd, a_crowd_stops_nobody);
+    return run_cases(trains, deaths, late, silent, secrets, refused, strange, crowd, NULL);
 }

@@ -32,6 +32,8 @@ static struct tcp_link *of(const struct link *link)
 
 static void destroy(struct tcp_link *link)
 {
+    for (int k = 0; link->peers && k < link->size; k++)
+        tcp_give_up(&link->peers[k], LINK_PEER);
     while (link->connections) {
         struct tcp_connection *c = link->connections;
         link->connections = c->next;
@@ -39,8 +41,6 @@ static void destroy(struct tcp_link *link)
     }
     if (link->tls)
         link->tls->type->close(link->tls);
-    for (int k = 0; link->peers && k < link->size; k++)
-        tcp_give_up(&link->peers[k], LINK_PEER);
     for (int tag = 0; tag < LINK_TAGS; tag++)
         while (link->any[tag]) {
             struct tcp_receive *r = link->any[tag];

@@ -23,8 +23,7 @@
 #define MS UINT64_C(1000000)
 
 enum {
-    STRANGERS = 64,             /* connections without a HELLO at a time, */
-    STRANGE_MS = 5000,          /* each for so long, */
+    STRANGE_MS = 5000,          /* a stranger may be here for so long, */
     YIELDS_MS = 100,            /* or for so long where others wait */
     AGAIN_MS = 500,
     SOON_MS = 50,
@@ -140,8 +139,7 @@ static void opens(struct tcp_connection *c, struct tcp_peer *peer, uint64_t gene
     if (peer->dialing == c)
         peer->dialing = NULL;
     lose(peer);
-    if (c->state == TCP_LISTENS)
-        link->n_strangers--;
+    tcp_counts(c, false);
     c->peer = peer;
     c->state = TCP_OPEN;
     if (!tcp_is_known(c)) {
@@ -157,6 +155,17 @@ static void opens(struct tcp_connection *c, struct tcp_peer *peer, uint64_t gene
     peer->generation = peer->newest = generation;
     peer->gone = false;
     tell(link, peer, false);
+}
+
+/* What has not been told of a peer that is forgotten is told no more. */
+static void untell(struct tcp_link *link, int rank)
+{
+    int n = 0;
+
+    for (int i = 0; i < link->n_news; i++)
+        if (link->news[i].rank != rank)
+            link->news[n++] = link->news[i];
+    link->n_news = n;
 }
 
 void tcp_forget(struct tcp_peer *peer)
@@ -176,6 +185,7 @@ void tcp_forget(struct tcp_peer *peer)
     lose(peer);
     tcp_give_up(peer, LINK_PEER);
     lose_address(peer);
+    untell(peer->link, peer->rank);
     peer->generation = 0;
     peer->told = peer->gone = false;
 }
@@ -198,8 +208,6 @@ static void say_hello(struct tcp_connection *c, int to, uint64_t generation)
 static bool turn_away(struct tcp_connection *c, enum refusal refusal, uint64_t newest,
                       const char *text)
 {
-    if (c->state == TCP_LISTENS)
-        c->link->n_strangers--;
     tcp_say(c, (struct tcp_frame){.what = TCP_REFUSED, .offset = (uint64_t)refusal,
                                   .index = newest, .bytes = (uint32_t)strlen(text) + 1},
             text);
@@ -315,21 +323,19 @@ static bool hear_hello(struct tcp_connection *c, const struct tcp_frame *f,
     struct tcp_hello hello;
     char text[TCP_TEXT];
 
-    if (f->bytes != sizeof hello)
+    if (f->bytes != sizeof hello || (c->state != TCP_LISTENS && c->state != TCP_GREETS))
         return false;
     memcpy(&hello, bytes, sizeof hello);
     hello.name[sizeof hello.name - 1] = 0;
     if (memcmp(hello.magic, magic, sizeof magic) != 0 || !hello.generation ||
-        hello.generation > INT64_MAX)
+        hello.generation > INT64_MAX || !hello.port)
         return false;
     if (hello.protocol != TCP_PROTOCOL) {
         snprintf(text, sizeof text, "it speaks version %u of the protocol, and this is %d",
                  hello.protocol, TCP_PROTOCOL);
         return turn_away(c, REFUSED_NO, 0, text);
     }
-    if (c->state == TCP_LISTENS)
-        return greet(c, &hello);
-    return c->state == TCP_GREETS && is_greeted(c, &hello);
+    return c->state == TCP_LISTENS ? greet(c, &hello) : is_greeted(c, &hello);
 }
 
 static bool hear_refused(struct tcp_connection *c, const struct tcp_frame *f,
@@ -508,20 +514,6 @@ static void connected(struct tcp_connection *c)
     }
 }
 
-static void came_over(struct tcp_connection *c, uint32_t events)
-{
-    if (c->state == TCP_CONNECTING && (c->error || (events & (EPOLLOUT | EPOLLERR |
-                                                               EPOLLHUP))))
-        connected(c);
-    if (!c->broken && c->shakes && c->state != TCP_CONNECTING && !tcp_shake(c))
-        return;
-    if (!c->broken && c->state == TCP_ENDS && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
-        tcp_swallow(c);
-    else if (!c->broken && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) &&
-             c->state != TCP_CONNECTING)
-        tcp_read(c, heard);
-}
-
 static void say_strange(const struct tcp_connection *c)
 {
     struct tcp_link *link = c->link;
@@ -544,7 +536,6 @@ static void left_strange(struct tcp_connection *c)
     if (c->state != TCP_LISTENS)
         return;
     c->state = TCP_ENDS;
-    c->link->n_strangers--;
     if (c->in_n || c->bad || *c->why || c->link->now_ns - c->since_ns > YIELDS_MS * MS)
         say_strange(c);
 }
@@ -558,7 +549,8 @@ static unsigned patience(const struct tcp_connection *c)
     return ms[c->state];
 }
 
-static void sweep_one(struct tcp_connection *c)
+/* It is of no use any more: neither to its peer, nor to meet rank 0. */
+static void let_go(struct tcp_connection *c)
 {
     struct tcp_link *link = c->link;
     struct tcp_peer *peer = c->peer;
@@ -581,7 +573,25 @@ static void sweep_one(struct tcp_connection *c)
             link->failed = ++link->n_unmet >= UNMET;
         }
     }
-    tcp_free(c);
+}
+
+static void came_over(struct tcp_connection *c, uint32_t events)
+{
+    if (c->state == TCP_CONNECTING && (c->error || (events & (EPOLLOUT | EPOLLERR |
+                                                               EPOLLHUP))))
+        connected(c);
+    if (!c->broken && c->shakes && c->state != TCP_CONNECTING && !tcp_shake(c)) {
+        if (*c->why) {          /* the other end is to hear why */
+            let_go(c);
+            tcp_linger(c);
+        }
+        return;
+    }
+    if (!c->broken && c->state == TCP_ENDS && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+        tcp_swallow(c);
+    else if (!c->broken && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) &&
+             c->state != TCP_CONNECTING)
+        tcp_read(c, heard);
 }
 
 static void sweep(struct tcp_link *link)
@@ -595,7 +605,8 @@ static void sweep(struct tcp_link *link)
             continue;
         }
         *at = c->next;
-        sweep_one(c);
+        let_go(c);
+        tcp_free(c);
     }
 }
 
@@ -614,8 +625,7 @@ static struct tcp_connection *oldest_stranger(const struct tcp_link *link)
     struct tcp_connection *oldest = NULL;
 
     for (struct tcp_connection *c = link->connections; c; c = c->next)
-        if (c->state == TCP_LISTENS && !c->broken &&
-            (!oldest || c->since_ns < oldest->since_ns))
+        if (c->strange && (!oldest || c->since_ns < oldest->since_ns))
             oldest = c;
     return oldest;
 }
@@ -623,12 +633,10 @@ static struct tcp_connection *oldest_stranger(const struct tcp_link *link)
 /* Where there are many the oldest makes room, once a rank would have said HELLO: those
  * that hold connections and say nothing keep no rank out for long. Others wait in the
  * kernel's queue. */
-static bool make_room(struct tcp_link *link)
+static bool yields(struct tcp_link *link)
 {
     struct tcp_connection *oldest = oldest_stranger(link);
 
-    if (link->n_strangers < STRANGERS)
-        return true;
     if (!oldest || link->now_ns - oldest->since_ns < YIELDS_MS * MS)
         return false;
     tcp_drop(oldest);
@@ -636,11 +644,25 @@ static bool make_room(struct tcp_link *link)
     return true;
 }
 
+static bool make_room(struct tcp_link *link)
+{
+    return link->n_strangers < TCP_STRANGERS || yields(link);
+}
+
+/* The last accept has failed for lack of descriptors, or of memory. */
+static bool lacks(void)
+{
+    return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+}
+
 static void accept_all(struct tcp_link *link)
 {
-    while (make_room(link) && tcp_accept(link))
-        link->n_strangers++;
-    hold(link, link->n_strangers >= STRANGERS);
+    bool room;
+
+    do
+        errno = 0;
+    while ((room = make_room(link)) && (tcp_accept(link) || (lacks() && yields(link))));
+    hold(link, !room || lacks());
 }
 
 static void dial(struct tcp_link *link)
@@ -672,11 +694,11 @@ static uint64_t next_due(const struct tcp_link *link)
             due = peer->dial_ns;
     }
     for (const struct tcp_connection *c = link->connections; c; c = c->next) {
-        unsigned ms = link->holds && c->state == TCP_LISTENS ? YIELDS_MS : patience(c);
+        unsigned ms = link->holds && c->strange ? YIELDS_MS : patience(c);
         if (ms && c->since_ns + ms * MS < due)
             due = c->since_ns + ms * MS;
     }
-    return due;
+    return link->holds && after(link, YIELDS_MS) < due ? after(link, YIELDS_MS) : due;
 }
 
 static void set_timer(struct tcp_link *link)

@@ -133,6 +133,7 @@ struct tcp_peer {
 
 enum { TCP_IN = 16 << 10, TCP_OUT = 32 << 10 };      /* of a peer that is known, */
 enum { TCP_FIRST = 2 << 10 };                        /* and before that, each way */
+enum { TCP_STRANGERS = 256 };           /* connections that are no peer's, at a time */
 
 enum tcp_state {
     TCP_CONNECTING, TCP_GREETS, TCP_LISTENS,    /* LISTENS: for a stranger's HELLO */
@@ -151,14 +152,17 @@ struct tcp_connection {
     bool polled_out;            /* epoll looks at whether it takes bytes */
     bool bye, shut;             /* ENDS: BYE is to be sent; nothing more is */
     bool broken, bad;           /* to be swept away; bad: the peer has broken the protocol */
+    bool strange;               /* accepted, and no peer's so far: it is counted */
     int error;                  /* of connect */
     /* coming: frames from in[in_at, in_n); `left` bytes of a frame go to `into`, or
        nowhere */
     unsigned char *in;          /* (in_room) */
     size_t in_room, in_at, in_n, left;
+    size_t swallowed;           /* bytes that came after its end */
     unsigned char *into;
     struct tcp_in *stream;      /* that the bulk is of; NULL: thrown away */
-    /* going: out[out_at, out_n), then chunk_left bytes of `chunk`, or zeros */
+    /* going: out[out_at, out_n), then chunk_left bytes of `chunk`, which are chunk_of's,
+       or zeros */
     unsigned char *out;         /* (out_room) */
     size_t out_room, out_at, out_n, chunk_left;
     const unsigned char *chunk;
@@ -180,7 +184,7 @@ struct tcp_link {
     struct tcp_receive *any[LINK_TAGS], *last_any[LINK_TAGS];
     struct tcp_connection *connections;
     struct tcp_connection *meeter;      /* while this rank has none */
-    int n_strangers, meet_error;        /* errno of its last try */
+    int n_strangers, meet_error;        /* that are open; errno of the meeter's last try */
     int n_unmet;                        /* tries that TLS has refused */
     bool holds;                 /* so many strangers that no more are let in */
     bool *owes_place;           /* rank 0: (size, size) the first is to be told of the
@@ -243,8 +247,11 @@ struct tcp_connection *tcp_accept(struct tcp_link *link);
 struct tcp_connection *tcp_connect(struct tcp_link *link,
                                    const struct sockaddr_storage *address,
                                    const char *name);
-/* TLS goes on. False: the connection has failed, or waits. */
+/* TLS goes on. False: the connection has failed, and `why` says how, or waits. */
 bool tcp_shake(struct tcp_connection *c);
+/* Nothing more is said or heard; the other end has time to read what was said. */
+void tcp_linger(struct tcp_connection *c);
+void tcp_counts(struct tcp_connection *c, bool strange);    /* among the strangers */
 bool tcp_is_known(struct tcp_connection *c);    /* its buffers grow; false: no memory */
 void tcp_free(struct tcp_connection *c);
 void tcp_drop(struct tcp_connection *c);        /* at once; its memory goes with sweep */
@@ -256,7 +263,6 @@ void tcp_read(struct tcp_connection *c, tcp_heard *heard);
 void tcp_flush(struct tcp_connection *c);
 void tcp_swallow(struct tcp_connection *c);     /* what comes is not looked at */
 int tcp_error(struct tcp_connection *c);        /* of a connect that is over; errno */
-const char *tcp_text(const struct sockaddr_storage *address, char *text, size_t room);
 
 /* --- tcp_meet.c --- */
 

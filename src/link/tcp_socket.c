@@ -4,6 +4,11 @@
  * two buffers. The kernel is given little more than it can send at once
  * (TCP_NOTSENT_LOWAT), so that words do not wait behind bulk in its queue.
  *
+ * A socket that is closed with bytes unread resets its connection, and the other end may
+ * lose what it was told last. So an end that refuses another one, or whose handshake has
+ * failed, sends no more, and reads until the other end closes: of a stranger so many
+ * bytes (SWALLOW_MOST) at most, and for so long as tcp_meet.c says.
+ *
  * Bulk that is given up while one of its frames leaves goes on as zeros, since the frame
  * has said how long it is; its receiver throws them away, or waits for a message that
  * does not come (link.h, 10). */
@@ -28,7 +33,8 @@ enum {
     BREAKS_MS = 8000,           /* what was sent and is not confirmed breaks it, as */
     IDLE_S = 5, PROBES = 3,     /* does an idle one that does not answer */
     READ_MOST = 4 << 20,        /* of one connection at a time */
-    TALK = 1024                 /* bytes of a frame that is not of messages */
+    TALK = 1024,                /* bytes of a frame that is not of messages */
+    SWALLOW_MOST = 64 << 10     /* bytes of a stranger that was refused */
 };
 
 static const unsigned char zeros[16 << 10];
@@ -91,8 +97,19 @@ static struct tcp_connection *add(struct tcp_link *link, int fd, enum tcp_state 
 
 struct tcp_connection *tcp_accept(struct tcp_link *link)
 {
-    return add(link, accept4(link->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC),
-               TCP_LISTENS, NULL);
+    struct tcp_connection *c =
+        add(link, accept4(link->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC),
+            TCP_LISTENS, NULL);
+
+    if (c)
+        tcp_counts(c, true);
+    return c;
+}
+
+void tcp_counts(struct tcp_connection *c, bool strange)
+{
+    c->link->n_strangers += (int)strange - (int)c->strange;
+    c->strange = strange;
 }
 
 struct tcp_connection *tcp_connect(struct tcp_link *link,
@@ -131,6 +148,7 @@ void tcp_drop(struct tcp_connection *c)
     if (c->fd >= 0)
         close(c->fd);           /* which takes it out of epoll, too */
     c->fd = -1;
+    tcp_counts(c, false);
     c->broken = true;
     c->chunk = NULL;
     c->chunk_left = c->left = 0;
@@ -165,32 +183,52 @@ bool tcp_is_known(struct tcp_connection *c)
     return true;
 }
 
+/* The other end's address. */
+static const char *from(const struct tcp_connection *c, char text[80])
+{
+    struct sockaddr_storage address;
+    const struct sockaddr_in *four = (const struct sockaddr_in *)&address;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)&address;
+    char host[INET6_ADDRSTRLEN] = "?";
+    socklen_t length = sizeof address;
+
+    if (getpeername(c->fd, (struct sockaddr *)&address, &length) != 0)
+        return "?";
+    bool is_six = address.ss_family == AF_INET6;
+    inet_ntop(address.ss_family, is_six ? (const void *)&six->sin6_addr
+                                        : (const void *)&four->sin_addr,
+              host, sizeof host);
+    snprintf(text, 80, is_six ? "[%s]:%u" : "%s:%u", host,
+             ntohs(is_six ? six->sin6_port : four->sin_port));
+    return text;
+}
+
 bool tcp_shake(struct tcp_connection *c)
 {
     int is = c->tls->type->handshake(c->tls);
+    char text[80];
 
     look_at(c, is == TLS_WANTS_WRITE);
     c->shakes = is != TLS_DONE;
-    if (is == TLS_FAILED) {
+    if (is == TLS_FAILED && c->strange)
+        snprintf(c->why, sizeof c->why, "%s: %.160s", from(c, text), c->tls->why);
+    else if (is == TLS_FAILED)
         snprintf(c->why, sizeof c->why, "%s", c->tls->why);
-        tcp_drop(c);
-    }
     return is == TLS_DONE;
 }
 
-const char *tcp_text(const struct sockaddr_storage *address, char *text, size_t room)
+void tcp_linger(struct tcp_connection *c)
 {
-    char host[INET6_ADDRSTRLEN] = "?";
-    const struct sockaddr_in *four = (const struct sockaddr_in *)address;
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
-    bool is_six = address->ss_family == AF_INET6;
-
-    inet_ntop(address->ss_family, is_six ? (const void *)&six->sin6_addr
-                                         : (const void *)&four->sin_addr,
-              host, sizeof host);
-    snprintf(text, room, is_six ? "[%s]:%u" : "%s:%u", host,
-             ntohs(is_six ? six->sin6_port : four->sin_port));
-    return text;
+    if (c->tls)
+        c->tls->type->end(c->tls);
+    c->tls = NULL;
+    c->shakes = false;
+    c->in_at = c->in_n = c->out_at = c->out_n = 0;
+    c->state = TCP_ENDS;
+    c->since_ns = c->link->now_ns;
+    look_at(c, false);
+    shutdown(c->fd, SHUT_WR);
+    c->shut = true;
 }
 
 /* --- out --- */
@@ -321,16 +359,12 @@ static void take_bulk(struct tcp_connection *c, const unsigned char *p, size_t n
 
 static void refuse(struct tcp_connection *c, const char *why)
 {
-    struct sockaddr_storage from;
-    socklen_t length = sizeof from;
-    char text[80] = "?";
+    char text[80];
 
-    if (getpeername(c->fd, (struct sockaddr *)&from, &length) == 0)
-        tcp_text(&from, text, sizeof text);
     if (c->peer)
         log_say(c->link->log, DESCANT_WARNING,
                 "tcp: rank %d (%s) breaks the protocol: %s; it is heard no more",
-                c->peer->rank, text, why);
+                c->peer->rank, from(c, text), why);
     c->bad = true;
     tcp_drop(c);
 }
@@ -341,7 +375,7 @@ static bool take_frame(struct tcp_connection *c, tcp_heard *heard)
     struct tcp_frame f;
     const char *why = "bytes that are no frame";
 
-    if (c->broken || c->in_n - c->in_at < sizeof f)
+    if (c->broken || c->state == TCP_ENDS || c->in_n - c->in_at < sizeof f)
         return false;
     memcpy(&f, c->in + c->in_at, sizeof f);
     size_t whole = needs(&f);
@@ -392,7 +426,8 @@ void tcp_read(struct tcp_connection *c, tcp_heard *heard)
     unsigned char *nowhere = c->link->nowhere;
 
     for (size_t all = 0;
-         !c->broken && (all < READ_MOST || (c->tls && c->tls->pending));) {
+         !c->broken && c->state != TCP_ENDS &&
+         (all < READ_MOST || (c->tls && c->tls->pending));) {
         memmove(c->in, c->in + c->in_at, c->in_n - c->in_at);
         c->in_n -= c->in_at;
         c->in_at = 0;
@@ -427,6 +462,8 @@ void tcp_swallow(struct tcp_connection *c)
     const struct iovec part = {c->link->nowhere, TCP_IN};
     ssize_t n = get(c, &part, 1);
 
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+    c->swallowed += n > 0 ? (size_t)n : 0;
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) ||
+        (c->strange && c->swallowed > SWALLOW_MOST))
         tcp_drop(c);
 }

@@ -10,7 +10,11 @@
  *   2. The sender keeps each message until it is told that it has come whole. Words are
  *      copies by then, and have ended; bulk ends only then.
  *   3. Everything in a frame is tested before it is used. The memory that a peer can make
- *      this end take is LINK_WORDS words of each of TCP_STREAMS streams. */
+ *      this end take is LINK_WORDS words of each of TCP_STREAMS streams. This end's own
+ *      messages find room, however many streams the peer has begun.
+ *   4. Bytes of bulk may be on their way between a socket and a message's memory (`into`
+ *      and `chunk` of the peer's connection). Before the message ends, they are told to go
+ *      nowhere, or to come from zeros; a peer cannot end it sooner. */
 #include "link/tcp_parts.h"
 
 #include <limits.h>
@@ -50,7 +54,8 @@ void tcp_ended(struct tcp_link *link, struct link_ended ended)
 
 /* --- out --- */
 
-static struct tcp_out *find_out(struct tcp_peer *peer, int tag, uint64_t series)
+/* heard: it is the peer that names the stream. */
+static struct tcp_out *find_out(struct tcp_peer *peer, int tag, uint64_t series, bool heard)
 {
     struct tcp_out *out = peer->outs;
     int n = 0;
@@ -58,7 +63,7 @@ static struct tcp_out *find_out(struct tcp_peer *peer, int tag, uint64_t series)
     for (; out; out = out->next, n++)
         if (out->tag == tag && out->series == series)
             return out;
-    if (n >= TCP_STREAMS || !(out = memory_take(sizeof *out)))
+    if ((heard && n >= TCP_STREAMS) || !(out = memory_take(sizeof *out)))
         return NULL;
     out->tag = tag;
     out->series = series;
@@ -132,7 +137,7 @@ bool tcp_send(struct tcp_peer *peer, const void *p, size_t bytes,
         tcp_ended(peer->link, (struct link_ended){.op = message->op, .failed = true});
         return true;
     }
-    struct tcp_out *out = find_out(peer, message->tag, message->series);
+    struct tcp_out *out = find_out(peer, message->tag, message->series, false);
     struct tcp_message *m =
         out ? memory_take(sizeof *m + (bytes <= LINK_WORD ? bytes : 0)) : NULL;
     if (!m)
@@ -154,15 +159,22 @@ bool tcp_send(struct tcp_peer *peer, const void *p, size_t bytes,
     return true;
 }
 
+/* The last part of the message before `at` is still read by the connection. */
+static bool is_leaving(const struct tcp_peer *peer, const struct tcp_out *out)
+{
+    const struct tcp_connection *c = peer->connection;
+    return c && c->chunk_left && c->chunk_of == out && !out->offset;
+}
+
 static bool hear_taken(struct tcp_peer *peer, const struct tcp_frame *f, const char **why)
 {
-    struct tcp_out *out = find_out(peer, f->tag, f->series);
+    struct tcp_out *out = find_out(peer, f->tag, f->series, true);
 
     if (!out) {
         *why = "it receives too many streams";
         return false;
     }
-    uint64_t sent = out->at ? out->at->index : out->n;
+    uint64_t sent = (out->at ? out->at->index : out->n) - is_leaving(peer, out);
     if (f->index > sent || f->index < out->received || f->total < out->opened ||
         f->total > INT64_MAX) {
         *why = "it has taken what was not sent";
@@ -184,13 +196,13 @@ static bool hear_taken(struct tcp_peer *peer, const struct tcp_frame *f, const c
 
 /* --- in --- */
 
-static struct tcp_in *find_in(struct tcp_peer *peer, int tag, uint64_t series)
+static struct tcp_in *find_in(struct tcp_peer *peer, int tag, uint64_t series, bool heard)
 {
     struct tcp_in *in = peer->ins;
 
     while (in && (in->tag != tag || in->series != series))
         in = in->next;
-    if (in || peer->n_ins >= TCP_STREAMS || !(in = memory_take(sizeof *in)))
+    if (in || (heard && peer->n_ins >= TCP_STREAMS) || !(in = memory_take(sizeof *in)))
         return in;
     in->tag = tag;
     in->series = series;
@@ -302,7 +314,7 @@ bool tcp_receive(struct tcp_peer *peer, void *p, size_t bytes,
         tcp_ended(peer->link, (struct link_ended){.op = message->op, .failed = true});
         return true;
     }
-    struct tcp_in *in = find_in(peer, message->tag, message->series);
+    struct tcp_in *in = find_in(peer, message->tag, message->series, false);
     struct tcp_receive *r = in ? make_receive(p, bytes, message) : NULL;
     if (!r)
         return no_memory(peer->link);
@@ -412,7 +424,7 @@ bool tcp_hear(struct tcp_peer *peer, const struct tcp_frame *f,
         return true;
     if (f->what == TCP_TAKEN)
         return hear_taken(peer, f, why);
-    struct tcp_in *in = find_in(peer, f->tag, f->series);
+    struct tcp_in *in = find_in(peer, f->tag, f->series, true);
     *why = "it sends too many streams";
     if (!in)
         return false;
@@ -538,6 +550,8 @@ void tcp_go_on(struct tcp_peer *peer)
 
 static void free_out(struct tcp_peer *peer, struct tcp_out *out)
 {
+    if (peer->connection && peer->connection->chunk_of == out)
+        peer->connection->chunk = NULL;
     if (out->ready)
         take_ready(peer, out);
     while (out->first) {
@@ -567,7 +581,12 @@ static void take_owed(struct tcp_peer *peer, struct tcp_in *in)
 static void free_in(struct tcp_peer *peer, struct tcp_in *in)
 {
     struct tcp_link *link = peer->link;
+    struct tcp_connection *c = peer->connection;
 
+    if (c && c->stream == in) {
+        c->stream = NULL;
+        c->into = NULL;
+    }
     if (in->owed)
         take_owed(peer, in);
     while (in->receives) {
