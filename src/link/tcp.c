@@ -103,10 +103,12 @@ static struct tcp_link *create(const struct link_entry *entry)
 
 /* --- meeting --- */
 
-static bool fails(struct link_entry *entry, descant_status status, const char *format, ...)
+static bool fails(struct link_entry *entry, descant_status status, const char *format,
+                  ...)
     __attribute__((format(printf, 3, 4)));
 
-static bool fails(struct link_entry *entry, descant_status status, const char *format, ...)
+static bool fails(struct link_entry *entry, descant_status status, const char *format,
+                  ...)
 {
     char text[LOG_LINE];
     va_list list;
@@ -156,12 +158,13 @@ static bool is_local(const struct sockaddr_storage *address)
                                           : ntohl(four->sin_addr.s_addr) >> 24 == 127;
 }
 
-/* Beyond this machine ranks must know each other. */
+/* Beyond this machine ranks need a secret or certificates, or `insecure`. */
 static bool secure(struct tcp_link *link, struct link_entry *entry)
 {
     const struct tcp_options *o = &link->options;
-    const struct tls_files files = {*o->secret ? o->secret : NULL, *o->cert ? o->cert : NULL,
-                                    *o->key ? o->key : NULL, *o->ca ? o->ca : NULL};
+    const struct tls_files files = {
+        *o->secret ? o->secret : NULL, *o->cert ? o->cert : NULL,
+        *o->key ? o->key : NULL, *o->ca ? o->ca : NULL};
 
     if (files.secret || files.cert) {
         entry->status = tls_open(&link->tls, &files, link->log);
@@ -169,8 +172,8 @@ static bool secure(struct tcp_link *link, struct link_entry *entry)
     }
     return o->insecure || is_local(&link->meeting) ||
            fails(entry, DESCANT_BAD_ADDRESS,
-                 "tcp: %s is beyond this machine, where anybody may come to port %s: make "
-                 "a secret that all ranks share by `descant secret > FILE`, and add "
+                 "tcp: %s is beyond this machine, and other machines may reach port %s: "
+                 "make a secret for all ranks with `descant secret > FILE`, and add "
                  ",secret=FILE to the address; or add ,insecure=1 in a network that you "
                  "trust", o->host, o->port);
 }
@@ -278,15 +281,16 @@ static bool come(struct tcp_link *link, struct link_entry *entry)
             continue;
         entry->timed_out = true;
         return fails(entry, DESCANT_TIMEOUT,
-                     "tcp: rank 0 has not answered at %s:%s within %g s%s%s; is it "
-                     "started, and does a firewall let port %s through?",
+                     "tcp: rank 0 has not answered at %s:%s within %g s%s%s; see that "
+                     "rank 0 runs, and that no firewall blocks port %s",
                      o->host, o->port, entry->start_s,
                      link->meet_error || *link->why ? ": " : "",
-                     *link->why ? link->why : link->meet_error ? strerror(link->meet_error)
-                                                               : "", o->port);
+                     *link->why         ? link->why
+                     : link->meet_error ? strerror(link->meet_error)
+                                        : "", o->port);
     }
     return link->met ||
-           fails(entry, DESCANT_BAD_RANK, "tcp: rank 0 at %s:%s refuses this one: %s",
+           fails(entry, DESCANT_BAD_RANK, "tcp: rank 0 at %s:%s refuses this rank: %s",
                  o->host, o->port, link->why);
 }
 
@@ -300,8 +304,8 @@ static bool meet_all(struct tcp_link *link, struct link_entry *entry)
     error = link->rank <= 0 ? listen_for_all(link) : 0;
     if (link->rank == 0 && error)
         return fails(entry, DESCANT_BAD_ADDRESS,
-                     "tcp: rank 0 cannot listen at %s:%s: %s; the address must be one of "
-                     "rank 0's machine, and its port free",
+                     "tcp: rank 0 cannot listen at %s:%s: %s; give an address of "
+                     "rank 0's machine, and a free port",
                      o->host, o->port, strerror(error));
     if (link->rank == 0 || (link->rank < 0 && !error))
         return become_first(link) || fails(entry, DESCANT_MEMORY, "tcp: %s", link->why);
@@ -329,7 +333,8 @@ static struct link *meet(struct link_entry *entry, struct link_place *place)
     struct tcp_link *link = create(entry);
 
     if (!link) {
-        fails(entry, DESCANT_SYSTEM, "tcp: no memory or descriptors: %s", strerror(errno));
+        fails(entry, DESCANT_SYSTEM, "tcp: no memory or descriptors: %s",
+              strerror(errno));
         return NULL;
     }
     if (!meet_all(link, entry)) {

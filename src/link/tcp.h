@@ -24,12 +24,13 @@
  * before it lack a receive, bulk once it has its own. So a receiver can read all that
  * comes, and one connection to each peer is enough.
  *
- * Beyond this machine all of that goes through TLS (tls.h): both ends of a connection show
+ * Beyond this machine all frames go through TLS (tls.h): both ends of a connection show
  * that they have the job's secret, or certificates of its authority.
  *
- * A connection that breaks is mended: each end keeps what the other has not said to have
- * whole, the higher rank connects anew, and both go on where TAKEN says. A peer is gone
- * once nobody listens where it did, or another process does. */
+ * A connection that breaks is mended: each end keeps every message until the other end
+ * has said that it has the message whole, the higher rank connects anew, and both go on
+ * where TAKEN says. A peer is gone once no process, or another one, listens at its
+ * port. */
 #ifndef LINK_TCP_H
 #define LINK_TCP_H
 

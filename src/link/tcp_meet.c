@@ -215,7 +215,8 @@ static int free_rank(const struct tcp_link *link)
 
     for (int k = link->size - 1; k > 0; k--) {
         const struct tcp_peer *peer = &link->peers[k];
-        if (!peer->generation && (found < 0 || !peer->newest || link->peers[found].newest))
+        if (!peer->generation &&
+            (found < 0 || !peer->newest || link->peers[found].newest))
             found = k;
     }
     return found;
@@ -244,12 +245,12 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
     int rank = hello->rank;
     char text[TCP_TEXT];
 
-    if (!link->met)             /* rank 0 has told others of this one, which is to hear it */
+    if (!link->met)             /* others know of it, and rank 0's answer is on its way */
         return turn_away(c, REFUSED_LATER, 0, "");
     if (hello->to_generation && hello->to_generation != link->generation)
-        return turn_away(c, REFUSED_GONE, 0, "another process is here");
+        return turn_away(c, REFUSED_GONE, 0, "another process listens here");
     if (hello->to >= 0 && hello->to != link->rank) {
-        snprintf(text, sizeof text, "rank %d is here", link->rank);
+        snprintf(text, sizeof text, "rank %d listens here", link->rank);
         return turn_away(c, REFUSED_GONE, 0, text);
     }
     if (rank < 0 && link->rank == 0)
@@ -258,7 +259,7 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
         snprintf(text, sizeof text,
                  hello->rank < 0 ? "all of the job's %d ranks are taken; ranks=N in rank "
                                    "0's address makes room for N"
-                                 : "ranks are 0 to %d, and this one is taken or none",
+                                 : "it must have another rank, from 0 to %d",
                  hello->rank < 0 ? link->size : link->size - 1);
         return turn_away(c, REFUSED_NO, 0, text);
     }
@@ -266,7 +267,7 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
     if (hello->generation < peer->newest)
         return turn_away(c, REFUSED_OLD, peer->newest, "a newer process has this rank");
     if (hello->generation == peer->newest && !is_there(peer))
-        return turn_away(c, REFUSED_GONE, 0, "it was given up here, and comes anew");
+        return turn_away(c, REFUSED_GONE, 0, "it was given up here, and must come anew");
     if (hello->generation != peer->newest && peer->generation) {
         goes(peer);
         return turn_away(c, REFUSED_LATER, 0, "");
@@ -323,8 +324,9 @@ static bool hear_hello(struct tcp_connection *c, const struct tcp_frame *f,
         hello.generation > INT64_MAX)
         return false;
     if (hello.protocol != TCP_PROTOCOL) {
-        snprintf(text, sizeof text, "it speaks version %u of the protocol, and this is %d",
-                 hello.protocol, TCP_PROTOCOL);
+        snprintf(text, sizeof text,
+                 "it has version %u of the protocol, and rank %d has version %d",
+                 hello.protocol, c->link->rank, TCP_PROTOCOL);
         return turn_away(c, REFUSED_NO, 0, text);
     }
     if (c->state == TCP_LISTENS)
@@ -531,7 +533,7 @@ static void say_strange(const struct tcp_connection *c)
         return;
     link->said_ns = link->now_ns;
     log_say(link->log, DESCANT_WARNING,
-            "tcp: %llu connection%s to this rank said nothing that a rank of the job says%s%s",
+            "tcp: %llu connection%s to this rank came from no rank of the job%s%s",
             (unsigned long long)link->n_unsaid, link->n_unsaid == 1 ? "" : "s",
             *c->why ? ", the last one from " : "", c->why);
     link->n_unsaid = 0;
@@ -708,8 +710,11 @@ void tcp_turn(struct tcp_link *link)
         for (int i = 0; i < n; i++) {
             if (events[i].data.ptr == &link->listener)
                 accept_all(link);
-            else if (events[i].data.ptr != link && !((struct tcp_connection *)events[i].data.ptr)->broken)
-                came_over(events[i].data.ptr, events[i].events);
+            else if (events[i].data.ptr != link) {
+                struct tcp_connection *c = events[i].data.ptr;
+                if (!c->broken)
+                    came_over(c, events[i].events);
+            }
         }
     } while (n == EVENTS);
     sweep(link);

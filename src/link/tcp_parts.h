@@ -40,7 +40,8 @@ struct tcp_frame {
 struct tcp_hello {
     char magic[8];
     uint32_t protocol, most;
-    int32_t rank, to;           /* the sender's, -1: give it one; whom it wants to reach */
+    int32_t rank, to;           /* the sender's, -1: it wants one; the receiver's, as the
+                                   sender believes */
     uint64_t generation, to_generation;     /* 0: any */
     uint16_t port;              /* where it listens, at the address that it comes from; as
                                    in a sockaddr */
@@ -150,7 +151,8 @@ struct tcp_connection {
     bool shakes;                /* TLS has not ended its handshake */
     bool polled_out;            /* epoll looks at whether it takes bytes */
     bool bye, shut;             /* ENDS: BYE is to be sent; nothing more is */
-    bool broken, bad;           /* to be swept away; bad: the peer has broken the protocol */
+    bool broken, bad;           /* to be swept away; bad: the peer has broken
+                                   the protocol */
     int error;                  /* of connect */
     /* coming: frames from in[in_at, in_n); `left` bytes of a frame go to `into`, or
        nowhere */
@@ -173,7 +175,8 @@ struct tcp_link {
     struct tcp_options options;
     struct tls *tls;            /* NULL: the job stays on this machine, or is insecure */
     int rank, size, epoll, timer, listener;
-    int turn;                   /* the peer whose message took a receive from LINK_ANY last */
+    int turn;                   /* the peer whose message was the last to take a receive
+                                   from LINK_ANY */
     uint64_t generation, now_ns, timer_ns;
     uint64_t below;             /* series that it is through with, of all peers */
     struct tcp_peer *peers;     /* (size) */

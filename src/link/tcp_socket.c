@@ -329,7 +329,7 @@ static void refuse(struct tcp_connection *c, const char *why)
         tcp_text(&from, text, sizeof text);
     if (c->peer)
         log_say(c->link->log, DESCANT_WARNING,
-                "tcp: rank %d (%s) breaks the protocol: %s; it is heard no more",
+                "tcp: rank %d (%s) breaks the protocol: %s; its messages are ignored",
                 c->peer->rank, text, why);
     c->bad = true;
     tcp_drop(c);
