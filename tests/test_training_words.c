@@ -33,7 +33,7 @@ START_TEST(help_is_in_parts)
         "\noutput:\n  --checkpoint ", "an embedding (16; 1 to 1024)\n",
         "passes over the data (1; 1 or more)\n", "learning rate (0.1; 0.7 where linear, fm have ftrl)\n",
         "ftrl (sgd; ftrl where the model is linear or fm)\n", "step (128; 1 where linear, fm ",
-        "sgd's (0; 0 to 0.9999)\n", "the embeddings' width (512,256,64)\n"};
+        "momentum of sgd (0; 0 to 0.9999)\n", "the embeddings' width (512,256,64)\n"};
     char option[64];
     ck_assert_int_eq(program("train --help"), CLI_DONE);
     for (size_t k = 0; k < sizeof has / sizeof *has; k++)
