@@ -127,9 +127,9 @@ struct link_peer {
                                        the meeting; else NULL */
 };
 
-/* What has happened. Both lists are the link's, until the next collect. A peer that has
- * come did so before the first of its messages ended. now_ns is set even where collect
- * returns false. */
+/* Events since the last collect. Both lists are the link's, until the next collect. A
+ * peer that has come did so before the first of its messages ended. now_ns is set even
+ * where collect returns false. */
 struct link_news {
     uint64_t now_ns;                /* never 0 */
     const struct link_ended *ended;

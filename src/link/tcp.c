@@ -3,7 +3,7 @@
  * is to be done, and collect reads and writes all sockets that are ready (tcp_turn). A
  * sleep waits for epoll alone, which knows the sockets, a timer, and a bell.
  *
- * The bell: send and receive set `stirs` and ring if somebody sleeps; a sleeper counts
+ * The bell: send and receive set `stirs` and ring if a thread sleeps; a sleeper counts
  * itself before it looks at `stirs`. Both are sequentially consistent, so one of the two
  * sees the other (Dekker's rule), and no message waits for a sleep to end. */
 #include "link/tcp_parts.h"
@@ -211,7 +211,7 @@ static int listen_at(struct tcp_link *link, const struct sockaddr_storage *addre
     return error;
 }
 
-/* Where all others come to, at any of its addresses that this machine has. */
+/* Listens at the job's address, by whichever of its addresses this machine has. */
 static int listen_for_all(struct tcp_link *link)
 {
     int error = 0;
@@ -225,9 +225,9 @@ static int listen_for_all(struct tcp_link *link)
     return error;
 }
 
-/* Where the kernel likes, for ranks above this one. The socket takes what comes for any
- * of the machine's addresses, since it is not known over which of them others reach it;
- * in a job that stays on this machine, for its loopback alone. */
+/* Listens at a port that the kernel chooses, for ranks above this one: at all of the
+ * machine's addresses, since it is not known by which of them other ranks reach it; in a
+ * job that stays on this machine, at its loopback alone. */
 static int listen_anywhere(struct tcp_link *link)
 {
     struct sockaddr_storage any = {.ss_family = link->meeting.ss_family};
@@ -257,7 +257,7 @@ static void rest(struct tcp_link *link, uint64_t most_ns)
     ppoll(&at, 1, &time, NULL);
 }
 
-/* Rank 0 answers, and says which rank this one is. */
+/* Comes to rank 0, which answers with this rank's number. */
 static bool come(struct tcp_link *link, struct link_entry *entry)
 {
     const struct tcp_options *o = &link->options;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The link over TCP: who is there, and who connects to whom.
+/* The link over TCP: the processes that are there, and the connections between them.
  *
  *   meeting     a rank connects to rank 0's address and says HELLO. Rank 0 answers with
- *               the rank that it has and with how many there can be, and tells all ranks
- *               of each other (PEER). The higher of two ranks connects to the lower
+ *               that rank's number and the most ranks that the job can have, and tells
+ *               all ranks of each other (PEER). The higher of two ranks connects to the
+ *               lower
  *   mending     a connection that has broken is made anew by the higher rank, at once
- *               and then each AGAIN. The lower one looks whether the other still listens
- *   gone        BYE; or nobody listens where it did (a process listens as long as its
- *               link is open); or another process answers there, or comes as its rank
+ *               and then each AGAIN. The lower rank tests whether the other still listens
+ *   gone        a peer is gone after BYE; or when no process listens at its address (a
+ *               process listens as long as its link is open); or when another process
+ *               answers there, or comes as its rank
  *
  * Of two processes that come as one rank the one with the higher generation is the newer.
- * Generations are times; rank 0 tells a process whose clock is late which one it has to
- * exceed. A process that hears that a newer one has its rank has failed. */
+ * Generations are times; rank 0 tells a process whose clock is late which generation it
+ * must exceed. A process fails when it hears that a newer one has its rank. */
 #include "link/tcp_parts.h"
 
 #include <errno.h>
@@ -28,8 +30,8 @@ enum {
     YIELDS_MS = 100,            /* or for so long where others wait */
     AGAIN_MS = 500,
     SOON_MS = 50,
-    GREET_MS = 3000,            /* so long a process may take to answer */
-    REDIAL_MS = 300,            /* before one that nobody hears at its address is gone */
+    GREET_MS = 3000,            /* the most that a process may take to answer */
+    REDIAL_MS = 300,            /* before a peer that does not listen any more is gone */
     ENDS_MS = 2000,
     UNMET = 3,                  /* so many handshakes with rank 0 fail */
     SAY_MS = 10000              /* between two lines about strangers */
@@ -105,7 +107,7 @@ static void lose(struct tcp_peer *peer)
     peer->connection = peer->dialing = NULL;
 }
 
-/* Where its process was nobody listens; the next one may have told its own address. */
+/* No process listens at its address; its next process may have told another address. */
 static void lose_address(struct tcp_peer *peer)
 {
     peer->listens &= peer->rank == 0 || peer->at > peer->generation;
@@ -208,7 +210,7 @@ static bool turn_away(struct tcp_connection *c, enum refusal refusal, uint64_t n
     return true;
 }
 
-/* A rank that nobody has, and that nobody has had if there is such a one; -1: none. */
+/* A free rank, one that was never taken if there is such a one; -1: none. */
 static int free_rank(const struct tcp_link *link)
 {
     int found = -1;
@@ -539,8 +541,8 @@ static void say_strange(const struct tcp_connection *c)
     link->n_unsaid = 0;
 }
 
-/* It has said nothing that a rank says. One that came and went in silence is not told:
- * ranks do so, too, whose dialling has been overtaken. */
+/* The connection has sent no HELLO of a rank. One that came and went in silence is not
+ * logged, since ranks make such connections, too, when the other rank's came first. */
 static void left_strange(struct tcp_connection *c)
 {
     if (c->state != TCP_LISTENS)
@@ -622,9 +624,8 @@ static struct tcp_connection *oldest_stranger(const struct tcp_link *link)
     return oldest;
 }
 
-/* Where there are many the oldest makes room, once a rank would have said HELLO: those
- * that hold connections and say nothing keep no rank out for long. Others wait in the
- * kernel's queue. */
+/* Among many strangers the oldest makes room, once a rank would have said HELLO: silent
+ * connections keep no rank out for long. Later ones wait in the kernel's queue. */
 static bool make_room(struct tcp_link *link)
 {
     struct tcp_connection *oldest = oldest_stranger(link);

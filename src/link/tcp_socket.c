@@ -386,7 +386,7 @@ static ssize_t get(struct tcp_connection *c, const struct iovec *parts, int n_pa
     return -1;
 }
 
-/* What TLS has decrypted is taken whole, since no socket tells of it. */
+/* All bytes that TLS has decrypted are read, since no socket tells of them. */
 void tcp_read(struct tcp_connection *c, tcp_heard *heard)
 {
     unsigned char *nowhere = c->link->nowhere;
