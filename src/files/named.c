@@ -136,9 +136,9 @@ static bool replace_good(const char *option, const char *path, char *message, si
     bool there = stat(path, &of) == 0;
 
     if (there ? S_ISDIR(of.st_mode) : !*last_name(path))
-        snprintf(message, room, "--%s %s: a folder is no file", option, path);
+        snprintf(message, room, "--%s %s: it is a folder", option, path);
     else if (there && !S_ISREG(of.st_mode))
-        snprintf(message, room, "--%s %s: it is no regular file", option, path);
+        snprintf(message, room, "--%s %s: it is not a regular file", option, path);
     else if (!folder_of(path, &of, true))
         snprintf(message, room, "--%s %s: cannot be written: %s", option, path,
                  strerror(errno));
