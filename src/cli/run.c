@@ -31,8 +31,8 @@ enum { N_SETTINGS = sizeof settings / sizeof *settings };
 static const char usage[] =
     "run [OPTIONS] -- COMMAND [ARGUMENTS]\nstarts COMMAND on hosts, by ssh on other "
     "hosts than this one, as the ranks of one job. A rank that dies\nis started again, "
-    "alone. COMMAND gets the variables RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, and\n"
-    "DESCANT_JOB, the job's address\n";
+    "alone. COMMAND gets the variables RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
+    "and\nDESCANT_JOB, the job's address\n";
 
 int cli_run(const struct cli *cli)
 {
