@@ -113,7 +113,7 @@ struct descant_options {
     int workers;         /* threads that will call descant_step */
     double sync_cpu;     /* the most that the shadow uses, as a share of one core. 0: a
                             whole core where one is spare, else 0.02, or 0.04 while rows
-                            of tables wait, counting what it costs the workers */
+                            of tables wait, in which the workers' losses count, too */
     double sync_rate;    /* bytes a second for the rounds of a shadow plan; 0: no limit.
                             Bytes that were not used are saved for a second. The rounds of
                             other plans follow their steps alone */
@@ -133,17 +133,18 @@ DESCANT_API struct descant_options descant_options_default(void);
 
 /* Joins the job. close releases it.
  *
- * Without an address the variable DESCANT_JOB has it; else the launcher decides. Ranks
- * that mpirun or srun has started use "mpi", if the library's module for it is installed.
- * Without MPI, ranks of several hosts that torchrun or srun has started use
- * "tcp:HOST:PORT" at the host of rank 0, followed by what the variable DESCANT_TCP has, as
- * secret=FILE; the port is MASTER_PORT + 1, or made from the numbers of Slurm's job and
- * step. Where WORLD_SIZE is above 1 (torchrun on one machine) the address is "shm:" and a
- * name made from the launcher's rendezvous. Otherwise it is "self". A made name or port
- * counts the jobs that this process has started under it. So all trainers must start their
- * jobs in the same order, and a trainer that is started anew comes to the first job;
- * trainers that are threads of one process must give a name instead. An address that is
- * given, or in DESCANT_JOB, is used as it is.
+ * Without an address in the options the variable DESCANT_JOB has it; else the launcher
+ * decides. Ranks that mpirun or srun has started use "mpi", if the library's module for
+ * it is installed. Without MPI, ranks of several hosts that torchrun or srun has started
+ * use "tcp:HOST:PORT" at the host of rank 0, followed by the keys in the variable
+ * DESCANT_TCP, such as secret=FILE; the port is MASTER_PORT + 1, or made from the numbers
+ * of Slurm's job and step. Where WORLD_SIZE is above 1 (torchrun on one machine) the
+ * address is "shm:" and a name made from the launcher's rendezvous. Otherwise it is
+ * "self". A name or port that is made in this way also has in it the number of jobs that
+ * this process has started so before. So all trainers must start their jobs in the same
+ * order, and a trainer that is started anew comes to the first job; trainers that are
+ * threads of one process must give a name instead. An address that is given, or in
+ * DESCANT_JOB, is used as it is.
  *
  * Ranks of "mpi" that are all on one machine exchange in its memory; ranks of
  * "mpi:messages" do not. Without a plan the variable DESCANT_PLAN has it, or else it is
@@ -172,11 +173,11 @@ DESCANT_API float *descant_alloc(struct descant *job, const char *name, size_t n
 DESCANT_API descant_status descant_attach(struct descant *job, const char *name,
                                           float *memory, size_t n);
 
-/* As attach, for the optimizer's state: the plan treats momentum or moments as it treats
- * parameters. Without it each trainer keeps a state of its own. squares is 1 for sums and
- * means of squares, such as Adam's second moments, which no merge may take below zero;
- * what=block and merge=delta go beyond a mean, and return UNSUPPORTED. The state must be
- * zero in all trainers at start, or it becomes the first trainer's. */
+/* Attaches a part of the optimizer's state: the plan treats momentum or moments as it
+ * treats parameters. Without this call each trainer keeps a state of its own. squares is
+ * 1 for sums and means of squares, such as Adam's second moments, which no merge may take
+ * below zero; what=block and merge=delta go beyond a mean, and return UNSUPPORTED. The
+ * state must be zero in all trainers at start, or it becomes the first trainer's. */
 DESCANT_API descant_status descant_state(struct descant *job, const char *name,
                                          float *memory, size_t n, int squares);
 
@@ -213,8 +214,8 @@ DESCANT_API descant_status descant_table_state(struct descant *job, const float 
                                                size_t width, float **state);
 
 /* Tells that the calling worker has just changed n rows of the table; between start and
- * finish. It takes a few ns for each row. On a single machine it does nothing, and looks
- * at no argument. A row that was changed but not told is not sent, and finish undoes the
+ * finish. It takes a few ns for each row. On a single machine it does nothing, and reads
+ * no argument. A row that was changed but not told is not sent, and finish undoes the
  * change. */
 DESCANT_API descant_status descant_touch(struct descant *job, const float *table,
                                          const uint64_t *rows, size_t n);

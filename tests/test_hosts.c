@@ -61,15 +61,15 @@ static const struct {
     struct hosts_options o;
     const char *says;
 } bad_layouts[] = {
-    {{.each = 1, .hosts = ""}, "--hosts names none"},
-    {{.each = 1, .hosts = "a[1-"}, "hosts have commas between them"},
-    {{.each = 1, .hosts = "a,,b"}, "hosts have commas between them"},
+    {{.each = 1, .hosts = ""}, "--hosts names no host"},
+    {{.each = 1, .hosts = "a[1-"}, "give names with commas between them"},
+    {{.each = 1, .hosts = "a,,b"}, "give names with commas between them"},
     {{.each = 1, .hosts = "a,b,a"}, "a is named twice"},
     {{.each = 1, .hosts = "-oProxyCommand=x"}, "'-oProxyCommand=x' is no name of a host"},
     {{.each = 1, .hosts = "a$(b)"}, "'a$(b)' is no name of a host"},
-    {{.each = 1, .hosts = "localhost,b"}, "do not know this one as localhost; name it as "
-                                          "they do, perhaps near"},
-    {{.each = 1, .hosts = "b,127.0.0.1"}, "do not know this one as 127.0.0.1"},
+    {{.each = 1, .hosts = "localhost,b"}, "cannot reach this host as localhost; give a "
+                                          "name that they know, perhaps near"},
+    {{.each = 1, .hosts = "b,127.0.0.1"}, "cannot reach this host as 127.0.0.1"},
     {{.each = 2049, .hosts = "a,b"}, "a run has at most 4096 ranks"},
     {{.each = 1, .hosts = "a,b", .secret = secret_file, .insecure = true},
      "--insecure says that there is none"},

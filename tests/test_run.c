@@ -398,7 +398,7 @@ START_TEST(no_ssh)
     o.ssh = "  ";
     unlink(said_file);
     ck_assert_int_eq(end_of(begin(&o)), 2);
-    says("--ssh '  ': it is a command");
+    says("--ssh '  ': give a command");
 }
 END_TEST
 
@@ -408,7 +408,7 @@ START_TEST(bad_options)
     struct hosts_options o = options(1, 0, command);
     o.hosts = "a,,b";
     ck_assert_int_eq(end_of(begin(&o)), 2);
-    says("descant: --hosts a,,b: hosts have commas between them");
+    says("descant: --hosts a,,b: give names with commas between them");
     o.hosts = "a,b";
     o.secret = "/nowhere/secret";
     ck_assert_int_eq(end_of(begin(&o)), 2);

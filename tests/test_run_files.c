@@ -306,7 +306,7 @@ START_TEST(a_dead_run_has_no_files)
     for (int k = 0; k < 2; k++)
         kill(pids[k], SIGKILL);
     ck_assert_int_eq(end_within(pid, 10), 1);
-    says("no trainer is left, and nothing that the run could go on from");
+    says("no trainer is left, and no checkpoint to go on from");
     pid = begin(&o);
     WAIT_UNTIL(children_of(pid, pids, 8) == 2, "%s", (read_said(), said));
     kill(pid, SIGKILL);         /* its trainers stop in good order, and let go then */
@@ -453,11 +453,11 @@ START_TEST(a_resumed_run_tells_of_this_start)
     o.resume = true;
     o.examples = 6400;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    ck_assert_msg(!strstr(said, "replaced") && !strstr(said, "nothing was left"), "%s", said);
+    ck_assert_msg(!strstr(said, "replaced") && !strstr(said, "nothing is left"), "%s", said);
     ck_assert_double_eq(examples_said(), 6400);
     says("examples of this start     3200\n");
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    says("nothing was left to train: more comes with --epochs or --examples");
+    says("nothing is left to train: raise --epochs or --examples for more");
 }
 END_TEST
 

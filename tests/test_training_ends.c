@@ -475,7 +475,7 @@ START_TEST(what_can_be_read_once_is_evaluated_once)
     o.eval = "-";
     o.data = "-";
     ck_assert_int_eq(train(&o, &r), 2);
-    says("stdin cannot be --data and --eval");
+    says("stdin cannot be both --data and --eval");
 }
 END_TEST
 

@@ -33,7 +33,7 @@ START_TEST(help_is_in_parts)
         "\noutput:\n  --checkpoint ", "an embedding (16; 1 to 1024)\n",
         "passes over the data (1; 1 or more)\n", "learning rate (0.1; 0.7 where linear, fm have ftrl)\n",
         "ftrl (sgd; ftrl where the model is linear or fm)\n", "step (128; 1 where linear, fm ",
-        "sgd's (0; 0 to 0.9999)\n", "the embeddings' width (512,256,64)\n"};
+        "momentum of sgd (0; 0 to 0.9999)\n", "the embeddings' width (512,256,64)\n"};
     char option[64];
     ck_assert_int_eq(program("train --help"), CLI_DONE);
     for (size_t k = 0; k < sizeof has / sizeof *has; k++)
@@ -285,7 +285,7 @@ START_TEST(a_stopped_run_says_what_is_kept)
     wait_examples(ROWS / 4);
     kill(pid, SIGINT);
     ck_assert_int_eq(end_within(pid, 30), 128 + SIGINT);
-    says(_i ? "nothing is kept: --checkpoint names a file that --resume goes on from"
+    says(_i ? "the model is not kept: --checkpoint FILE keeps it, and --resume goes on from it"
                    : "model.safetensors has the model so far; --resume goes on from it");
 }
 END_TEST
@@ -557,7 +557,7 @@ START_TEST(a_rate_too_high_is_said)
     struct train_result r;
     o.lr = 3000;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    says("a constant guess is better than this model; if it has diverged, lower --lr (it is "
+    says("a constant guess is better than this model; if training has diverged, lower --lr (it is "
                 "3000)");
 }
 END_TEST

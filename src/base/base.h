@@ -228,8 +228,7 @@ int shown_close(FILE *stream);          /* the errno of the first write that fai
                                            none did */
 int shown_columns(FILE *stream);        /* of the stream's terminal; 0: no terminal */
 void shown_clear_line(FILE *stream);    /* of that terminal */
-/* A regular file of this stream can be read by nobody but its owner from now on. False
- * with errno. */
+/* Makes the regular file of this stream readable by its owner alone. False with errno. */
 bool shown_for_owner(FILE *stream);
 /* 0: all output has been written. Else the errno of a write that failed since errno was
  * 0; of a shown stream, of the first one that failed. */

@@ -14,39 +14,44 @@
 #define AT(field) offsetof(struct bsp_options, field)
 
 static const struct option bsp_settings[] = {
-    TEXT("name", name, "of the run; its segments are NAME-0, NAME-1, ..."),
+    TEXT("name", name, "name of the run; its segments are NAME-0, NAME-1, ..."),
     INT("modules", modules, 1, BSP_MODULES,
         "local modules, each with a segment and a COMMAND"),
     INT("locals", locals, 1, 63,
-        "control: processes of local modules; under a launcher, its ranks"),
+        "control: processes of local modules; under a launcher its ranks count instead"),
     INT("number", number, -1, 62,
-        "local: which of them it is, from 0; -1: the first that is free"),
+        "local: number of this process among them, from 0; -1: the first free one"),
     INT("slots", slots, 1, SEGMENT_SLOTS, "ML modules that a segment has room for"),
     TEXT("params", params,
          "a model of zeros: its floats, or parts as weight=1000,bias=1"),
     TEXT("model", model, "safetensors file to begin with"),
-    TEXT("period", period, "time between two read-outs, as 50ms, which is the default"),
+    TEXT("period", period, "time between two supersteps, as 50ms, the default"),
     INT("every-gradients", every_gradients, 0, 1e9,
-        "instead: read out when there are so many"),
-    INT("min-gradients", min_gradients, 0, 1e9, "a step waits for so many"),
+        "instead of --period: gradients between two supersteps"),
+    INT("min-gradients", min_gradients, 0, 1e9,
+        "the fewest gradients of a step, which waits for them"),
     INT("bound", bound, 0, 1e9, "versions that a gradient may be behind"),
     CHOICE("optimizer", optimizer.kind, "sgd|adagrad|adam|adamw|ftrl",
-           "of the global model"),
+           "optimizer of the model"),
     REAL("lr", lr, 0, 1e6, "learning rate"),
-    REAL("momentum", optimizer.momentum, 0, 0.9999, "sgd's"),
-    REAL("beta1", optimizer.beta1, 0, 0.9999, "adam's, adamw's"),
-    REAL("beta2", optimizer.beta2, 0, 0.999999, "adam's, adamw's"),
-    REAL("epsilon", optimizer.epsilon, 0, 1, "adam's, adamw's, adagrad's"),
+    REAL("momentum", optimizer.momentum, 0, 0.9999, "momentum of sgd"),
+    REAL("beta1", optimizer.beta1, 0, 0.9999,
+         "decay of the mean of gradients, of adam and adamw"),
+    REAL("beta2", optimizer.beta2, 0, 0.999999,
+         "decay of the mean of squares, of adam and adamw"),
+    REAL("epsilon", optimizer.epsilon, 0, 1, 
+         "added to the divisor, of adam, adamw and adagrad"),
     REAL("beta", optimizer.beta, 0, 1e6,
-         "ftrl's: above 0 it steps with more care at first"),
+         "ftrl: the larger, the smaller are the first steps"),
     REAL("l1", optimizer.l1, 0, 1e6,
-         "ftrl's: the gain that a weight needs to be other than 0"),
+         "ftrl: the gain that a weight needs to differ from 0"),
     REAL("l2", optimizer.l2, 0, 1e3, "weight decay"),
     REAL("clip", clip, 0, 1e12, "longest mean gradient of a step; 0: any"),
     INT("supersteps", supersteps, 0, 1e15,
-        "stop after so many, with those before --resume; 0: none"),
-    INT("examples", examples, 0, 1e15, "stop after so many, in the same way"),
-    REAL("minutes", minutes, 0, 1e6, "stop after so many; 0: none"),
+        "supersteps at which the run stops, with those before --resume; 0: no limit"),
+    INT("examples", examples, 0, 1e15,
+        "examples at which the run stops, with those before --resume; 0: no limit"),
+    REAL("minutes", minutes, 0, 1e6, "minutes after which the run stops; 0: no limit"),
     INT("restarts", restarts, 0, 1e6, "times that a COMMAND which dies is started again"),
     SECONDS("grace", grace, 0, 3600, "seconds that modules have to leave at the end"),
     TEXT("eval", eval,
@@ -57,9 +62,9 @@ static const struct option bsp_settings[] = {
         "stop after so many evaluations without gain; 0: never"),
     TEXT("checkpoint", checkpoint, "file to keep the model in (safetensors)"),
     SECONDS("checkpoint-every", checkpoint_every, 0, 1e9,
-            "seconds between; 0: at the end only"),
+            "seconds between checkpoints; 0: at the end only"),
     FLAG("resume", resume, "go on from the checkpoint, if there is one"),
-    TEXT("log", log, "file of JSON lines to write, one a superstep"),
+    TEXT("log", log, "log to write: a file of JSON lines, one a superstep"),
     FLAG("quiet", quiet, "no progress line"),
 };
 static const size_t bsp_n_settings = sizeof bsp_settings / sizeof *bsp_settings;
@@ -83,13 +88,15 @@ static void help(FILE *out)
         "usage: descant bsp run --params COUNT [OPTIONS] -- COMMAND [ARGUMENTS]\n"
         "       descant bsp control [ADDRESS] --params COUNT [OPTIONS]\n"
         "       descant bsp local [ADDRESS] [OPTIONS] -- COMMAND [ARGUMENTS]\n"
-        "       descant bsp status NAME [--over SECONDS] [--json]\nrun trains a model by "
-        "gradients that other programs compute, in any language: it starts a COMMAND "
-        "for\neach segment of shared memory, which finds it by DESCANT_SEGMENT; without "
-        "COMMAND it waits for modules\nthat come by themselves. control and local are "
-        "its two halves, for as many local processes as there\nare --locals, which meet "
-        "at the ADDRESS shm:NAME on one machine; under mpirun they, and run, are "
-        "ranks\nof one job. status tells of a run, whose default name is bsp\n\n",
+        "       descant bsp status NAME [--over SECONDS] [--json]\nbsp run trains a "
+        "model by gradients that other programs compute, in any language. It starts a "
+        "COMMAND for\neach segment of shared memory; the COMMAND, a module, finds its "
+        "segment by the variable DESCANT_SEGMENT.\nWithout COMMAND the run waits for "
+        "modules that others start. bsp control and bsp local are the two halves\nof "
+        "bsp run: one process has the model, and --locals processes have segments and "
+        "modules. They meet at the\nADDRESS shm:NAME on one machine; under mpirun they "
+        "are ranks of one job, and so are those of bsp run.\nbsp status shows the state "
+        "of a run, whose default NAME is bsp\n\n",
         out);
 }
 

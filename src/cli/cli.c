@@ -50,18 +50,19 @@ static int bench(const struct cli *cli)
 }
 
 static const struct command commands[] = {
-    {"info", "version, build and machine; or the contents of files", cli_info},
-    {"plans", "the table of plans and their keys (--markdown)", cli_plans},
-    {"run", "start a command on hosts, and its ranks that die again", cli_run},
-    {"secret", "a new secret for a job between hosts: descant secret > FILE", cli_secret},
+    {"info", "show version, build and machine; or what files contain", cli_info},
+    {"plans", "print the table of plans and their keys (--markdown)", cli_plans},
+    {"run", "start a command on hosts, and restart ranks that die", cli_run},
+    {"secret", "make a secret for a job between hosts: descant secret > FILE",
+     cli_secret},
 #ifdef DESCANT_TRAIN
     {"train", "train a click model or a network", cli_train},
-    {"eval", "a trained model's figures on a held-out set", cli_eval},
-    {"predict", "a trained model's scores", cli_predict},
+    {"eval", "evaluate a trained model on a held-out set", cli_eval},
+    {"predict", "score data with a trained model", cli_predict},
     {"bsp", "train by the gradients of other programs, through shared memory",
      cli_bsp},
     {"gen", "make files to train with: ctr, click logs; cache, of other files", cli_gen},
-    {"report", "a page that compares runs of descant train, from their logs", cli_report},
+    {"report", "make a page that compares runs, from their logs", cli_report},
 #endif
     {"bench", "measure: " BENCHES " (--json)", bench},
 };

@@ -17,13 +17,14 @@ struct options {
 static const struct option table[] = {
     FLAG("json", json, "one JSON object on one line"),
     INT("workers", how.workers, 1, 64, "threads"),
-    TEXT("checkpoint", how.checkpoint, "the model, as descant train wrote it"),
-    TEXT("data", how.data, "files, commas between them; - is stdin"),
+    TEXT("checkpoint", how.checkpoint,
+         "the model, a file that descant train has written"),
+    TEXT("data", how.data, "files, with commas between them; - is stdin"),
     CHOICE("format", how.format, "saved|auto|criteo|libsvm|libffm|idx|cache",
-           "of the files; saved is that of training, or a cache"),
+           "format of the files; saved: that of training, or a cache"),
     INT("batch", how.batch, 1, 1 << 20, "examples at a time"),
     REAL("max-bad", how.max_bad, 0, 1, "share of lines that may be bad"),
-    TEXT("out", out, "where the scores go; - is stdout"),
+    TEXT("out", out, "file for the scores; - is stdout"),
 };
 /* The first settings are only eval's, the last one is only predict's. */
 enum { N_TABLE = sizeof table / sizeof *table, N_EVAL_ONLY = 2, N_PREDICT_ONLY = 1 };

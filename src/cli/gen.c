@@ -17,13 +17,13 @@ struct gen_options {
 
 #define AT(field) offsetof(struct gen_options, field)
 static const struct option options[] = {
-    INT("rows", rows, 0, 1e15, "lines, an example each"),
-    INT("seed", seed, 0, 1e15, "of the rows"),
+    INT("rows", rows, 0, 1e15, "lines; each is an example"),
+    INT("seed", seed, 0, 1e15, "seed of the rows"),
     INT("model", model, 0, 1e15,
         "seed of the planted model, the same for training and test"),
-    INT("categories", categories, 3, 1e9, "of the largest field"),
+    INT("categories", categories, 3, 1e9, "categories of the largest field"),
     REAL("zipf", zipf, 0, 10, "exponent of the categories' frequencies"),
-    REAL("noise", noise, 0, 10, "of the planted logit, standard deviation"),
+    REAL("noise", noise, 0, 10, "standard deviation of the planted logit"),
     REAL("positive", positive, 1e-4, 1 - 1e-4, "share of clicks"),
     TEXT("out", out, "FILE, FILE.gz, FILE.zst, or - for stdout"),
 };

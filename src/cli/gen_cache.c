@@ -20,11 +20,11 @@ struct cache_options {
 
 #define AT(field) offsetof(struct cache_options, field)
 static const struct option options[] = {
-    TEXT("data", data, "files, commas between them; - is stdin, and needs --format"),
-    TEXT("out", out, "the cache: a name in .cache is seen to be one"),
-    CHOICE("format", format, "auto|criteo|libsvm|libffm|idx", "of the files"),
+    TEXT("data", data, "files, with commas between them; - is stdin, and needs --format"),
+    TEXT("out", out, "the cache to write; its name should end in .cache"),
+    CHOICE("format", format, "auto|criteo|libsvm|libffm|idx", "format of the files"),
     FLAG("plain-ids", plain_ids, "libsvm, libffm: take indexes as they are, do not hash"),
-    INT("fields", fields, 1, 4096, "libffm: how many fields there is room for"),
+    INT("fields", fields, 1, 4096, "libffm: number of fields, which count from 0"),
     REAL("max-bad", max_bad, 0, 1, "share of lines that may be bad"),
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };

@@ -12,25 +12,27 @@
 #define AT(field) offsetof(struct hosts_options, field)
 #include "base/option_rows.h"
 static const struct option settings[] = {
-    TEXT("hosts", hosts, "where, as a,b or node[01-16]; without it, on this host"),
+    TEXT("hosts", hosts, "the hosts, as a,b or node[01-16]; without it, this host"),
     INT("per-host", each, 1, HOSTS_RANKS, "ranks on each host, -n for short"),
     INT("port", port, 0, 65535,
-        "where rank 0 listens on the first host; 0: by chance, and none on one host"),
-    TEXT("secret", secret, "a file that descant secret has made; else the run makes one"),
-    FLAG("insecure", insecure, "no secret: any process that reaches the port may come"),
+        "where rank 0 listens on the first host; 0: a random port, and none on one host"),
+    TEXT("secret", secret, 
+         "the job's secret, a file that descant secret has made; without it, a new one"),
+    FLAG("insecure", insecure, "no secret: any process that reaches the port may join"),
     {"restarts", OPTION_REAL, AT(restarts), 0, 1e5, "auto",
-     "of a rank that dies, in a row; auto, 3 after failures, without end after signals"},
-    TEXT("ssh", ssh, "the command that gets a host, and a line for its shell"),
-    TEXT("env", env, "variables to hand to ranks over ssh: names, with commas"),
-    FLAG("plain", plain, "lines as ranks print them, without [RANK] before each"),
+     "restarts of a rank in a row; auto: 3 after failures, no limit after signals"},
+    TEXT("ssh", ssh,
+         "a command in place of ssh, which gets a host, and a line for the shell there"),
+    TEXT("env", env, "variables that ranks over ssh get, too: names with commas between"),
+    FLAG("plain", plain, "print the ranks' lines without [RANK] before each"),
 };
 enum { N_SETTINGS = sizeof settings / sizeof *settings };
 
 static const char usage[] =
-    "run [OPTIONS] -- COMMAND [ARGUMENTS]\nstarts COMMAND on hosts, over ssh where that "
-    "is not this one, as ranks of one job, and a rank\nthat dies again, alone. COMMAND "
-    "finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and DESCANT_JOB, the\njob's "
-    "address\n";
+    "run [OPTIONS] -- COMMAND [ARGUMENTS]\nstarts COMMAND on hosts, by ssh on other "
+    "hosts than this one, as the ranks of one job. A rank that dies\nis started again, "
+    "alone. COMMAND gets the variables RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
+    "and\nDESCANT_JOB, the job's address\n";
 
 int cli_run(const struct cli *cli)
 {

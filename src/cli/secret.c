@@ -13,9 +13,9 @@ int cli_secret(const struct cli *cli)
     char line[SECRET_LINE + 1];
 
     if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
-        fputs("usage: descant secret > FILE\na new secret, for the address of a job: "
-              "secret=FILE. Every host of the job needs a copy that only its user can "
-              "read\n",
+        fputs("usage: descant secret > FILE\nmakes a new secret for a job: add "
+              ",secret=FILE to the job's address tcp:HOST:PORT. Each host of the job "
+              "needs a copy\nof FILE that only its user can read (chmod 600)\n",
               cli->out);
         return CLI_DONE;
     }

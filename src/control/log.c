@@ -190,7 +190,7 @@ static void print_summary(const struct bsp_run_log *l, const struct bsp_model *m
         fprintf(l->out, "  %s has the model; --resume goes on from it\n",
                 l->options->checkpoint);
     else if (!l->options->checkpoint)
-        fputs("  nothing is kept: --checkpoint names a file for the model\n", l->out);
+        fputs("  the model is not kept: --checkpoint FILE keeps it\n", l->out);
 }
 
 bool bsp_log_end(struct bsp_run_log *l, const struct bsp_model *model,

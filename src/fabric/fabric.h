@@ -25,16 +25,16 @@ enum exchange_kind {
 
 struct exchange {
     enum exchange_kind kind;
-    /* never written by the fabric. With in_place it is the live replica, else the
-     * contribution; with any_memory it may be any memory, read live. The vector must stay
-     * until the exchange is done, or the next begin has returned; a state's extents until
-     * another exchange is done */
+    /* The vector that goes in; the fabric never writes it. With in_place it is the live
+     * replica, else the contribution; with any_memory it may be any memory, read live.
+     * The vector must stay until the exchange is done, or the next begin has returned; a
+     * state's extents until another exchange is done */
     const struct vector *in;
     size_t n;                   /* floats of `in` that count, the same for all */
     double weight;              /* mean: finite, >= 0; all zero counts as all equal */
     double alpha;               /* elastic */
     uint64_t priority;          /* state */
-    uint64_t agree;             /* the same in all trainers, as n is; else all get
+    uint64_t agree;             /* must be the same in all trainers, as n; else all get
                                    MISMATCH. Mean: floats of this piece and of those after
                                    it. Final: 1 + enum descant_final */
     uint64_t note;              /* a number of the caller's that goes with its state */
@@ -46,8 +46,8 @@ enum fabric_progress {
     FABRIC_WAITING,     /* there is nothing to do until wait returns */
     FABRIC_CALLED,      /* no exchange is open here, and others wait for one, or to
                            join */
-    FABRIC_WORKED,      /* a piece of work is done (100 us at most); call again */
-    FABRIC_PART,        /* *part is filled; call again after using it */
+    FABRIC_WORKED,      /* a piece of work is done (100 us at most); poll again */
+    FABRIC_PART,        /* *part is filled; poll again after using it */
     FABRIC_DONE,
     FABRIC_FAILED       /* for good: f->status says why. A smaller group is not a
                            failure */
@@ -108,7 +108,7 @@ struct fabric_start {
 struct link_type;
 
 struct fabric_options {
-    const char *address;        /* the text after "shm:" */
+    const char *address;        /* the text after "shm:", "mpi:" or "tcp:" */
     int rank, size;             /* rank -1: any */
     double start_s;
     double dead_s;              /* over a link where ranks come and go: a rank that was
@@ -117,8 +117,8 @@ struct fabric_options {
                                    founds none */
     enum wire wire;             /* how means are to be sent */
     const struct log *log;
-    const struct link_type *link;   /* for tests: the link to use instead of MPI, */
-    void *context;                  /* and its world */
+    const struct link_type *link;   /* for tests: the link to use, and its world */
+    void *context;
 };
 
 /* The reason why an exchange waits. */
@@ -178,16 +178,17 @@ struct fabric {
                                            f32, outer[0] is the reference: the same bits
                                            for all members, from each begin to the mean's
                                            part */
-    descant_status status;              /* why FAILED; the holder of the machine's */
-    /* where events are noted; NULL: none are read. The thread that starts sets it, the
-     * one that closes clears it, and threads in descant_waits may read it before */
+    descant_status status;              /* of a FAILED poll, for the thread that polls */
+    /* where events are noted; NULL: no thread reads them. The thread that starts sets it,
+     * the one that closes clears it, and threads in descant_waits may read it before */
     struct notes *_Atomic notes;
     /* set by start, then constant */
     float *contribution;                /* room floats to be filled before begin; NULL: in
                                            place */
     float *outer[2];
-    /* n floats; NULL: none. For saving and loading. Shared; or, over mpi, this trainer's
-     * last view of it, and whole after a state */
+    /* The centre, n floats, for saving and loading; NULL: none. In shared memory it is
+     * one for all trainers; over a link it is this trainer's last view of the centre, and
+     * whole after a state */
     float *center;
     /* written by poll, and by a wait whose bound is past; read by any thread. Relaxed:
        figures order nothing */
@@ -206,8 +207,8 @@ struct fabric {
     _Atomic int machine_threads;        /* workers and shadows of all trainers of this
                                            machine; written by poll, read by the shadow;
                                            relaxed */
-    /* struct awaited: written by wait, ended by poll, read by any thread. Relaxed: people
-       read it, and it may be half old and half new */
+    /* struct awaited: written by wait, ended by poll, read by any thread. Relaxed: it is
+       for people, and may be half old and half new */
     _Atomic int wait, wait_kind, wait_n, wait_named, wait_ranks[FABRIC_NAMED];
     _Atomic uint32_t wait_round;
 };
@@ -250,7 +251,7 @@ struct fabric_rows {
 enum { POST_HEAD = 192 };       /* bytes of a head, which only the caller reads */
 
 struct parcel {
-    uint64_t from, to;                  /* processes, as `who` numbered them for the
+    uint64_t from, to;                  /* processes, by the numbers that `who` gave the
                                            sender */
     const void *head;                   /* on a uint64_t's boundary, as values until it is
                                            taken */
@@ -259,9 +260,9 @@ struct parcel {
 };
 
 struct fabric_post {
-    /* Called first with n 0: then heads can go between here and the rank. Called once
-     * more, before the other rank sends floats, with the most floats of a parcel, the
-     * same on both sides. */
+    /* The first call has n 0: then heads can go between this rank and the other. The
+     * second call, before the other rank sends floats, has the most floats of a parcel,
+     * the same on both sides. */
     descant_status (*room)(struct fabric *f, int rank, size_t n);
 
     /* The number of the process that has the rank now, which no other process ever gets;
@@ -271,13 +272,13 @@ struct fabric_post {
     /* Lets parcels move; never blocks. Not OK: for good. */
     descant_status (*move)(struct fabric *f);
 
-    /* the last parcel to it has been taken */
+    /* Whether the last parcel to the rank has been taken. */
     bool (*free)(struct fabric *f, int rank);
-    /* memory for the next parcel's floats; only while free */
+    /* Memory for the next parcel's floats; only while free. */
     float *(*box)(struct fabric *f, int rank);
     void (*send)(struct fabric *f, int rank, const void *head, size_t n);
 
-    /* a parcel has arrived from the rank */
+    /* Whether a parcel has arrived from the rank; taken gives its memory back. */
     bool (*look)(struct fabric *f, int rank, struct parcel *parcel);
     void (*taken)(struct fabric *f, int rank);
 };
@@ -288,9 +289,9 @@ struct fabric_type {
     const struct fabric_post *post;     /* NULL: the fabric's ranks are one process */
     bool shared;                        /* alloc's memory is a mapping that other
                                            processes see */
-    uint64_t look_ns;                   /* what workers lose when the shadow wakes to
-                                           look, beside its CPU; 0: peers wake the
-                                           shadow */
+    uint64_t look_ns;                   /* time that workers lose when the shadow wakes
+                                           to look for news, beside its CPU time; 0:
+                                           peers wake the shadow */
 
     /* Meets the other trainers. May block up to options->start_s. After failure nothing
      * is left. */

@@ -12,7 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct place {
+/* The identity of a file, also of one that does not exist yet. */
+struct file_id {
     dev_t device;
     ino_t number;               /* of the file, or of the folder that will have it */
     const char *name;           /* there; NULL: the file itself */
@@ -35,7 +36,7 @@ static bool folder_of(const char *path, struct stat *of, bool writable)
 }
 
 /* False: it is no file, and cannot become one. */
-static bool find(const char *path, struct place *out)
+static bool find(const char *path, struct file_id *out)
 {
     struct stat of;
 
@@ -56,7 +57,7 @@ static bool find(const char *path, struct place *out)
 
 static bool same(const char *a, const char *b)
 {
-    struct place x, y;
+    struct file_id x, y;
 
     if (!find(a, &x) || !find(b, &y) || x.device != y.device || x.number != y.number)
         return false;
@@ -135,9 +136,9 @@ static bool replace_good(const char *option, const char *path, char *message, si
     bool there = stat(path, &of) == 0;
 
     if (there ? S_ISDIR(of.st_mode) : !*last_name(path))
-        snprintf(message, room, "--%s %s: a folder is no file", option, path);
+        snprintf(message, room, "--%s %s: it is a folder", option, path);
     else if (there && !S_ISREG(of.st_mode))
-        snprintf(message, room, "--%s %s: it is no regular file", option, path);
+        snprintf(message, room, "--%s %s: it is not a regular file", option, path);
     else if (!folder_of(path, &of, true))
         snprintf(message, room, "--%s %s: cannot be written: %s", option, path,
                  strerror(errno));

@@ -14,14 +14,15 @@
 #include "base/base.h"
 #include "link/secret.h"
 
-enum { HOSTS_RANKS = 4096, HOST_NAME = 256, HOSTS_ADDRESS = 512, HOSTS_ID = 17, HOSTS_WORDS = 64 };
+enum { HOSTS_RANKS = 4096, HOST_NAME = 256, HOSTS_ADDRESS = 512, HOSTS_ID = 17 };
+enum { HOSTS_WORDS = 64 };      /* of --ssh */
 
 #define RESTARTS_AUTO (-1)      /* as restarts.c says */
 
 struct hosts_options {
     const char *hosts;          /* a list (base.h, hostlist.c); NULL: this host */
     int64_t each;               /* ranks on each of them */
-    int64_t port;               /* of rank 0; 0: by chance, and on one host none */
+    int64_t port;               /* of rank 0; 0: a random one, and on one host none */
     double restarts;            /* of each rank in a row, or RESTARTS_AUTO */
     const char *secret;         /* a file; NULL: the run makes one */
     const char *ssh;            /* words, before the host and the command line for it */

@@ -36,8 +36,8 @@ static descant_status take_host(struct layout *l, const char *name, const char *
     for (int k = 0; k < l->n_hosts; k++)
         if (strcmp(l->hosts[k].name, name) == 0)
             return log_fail(log, DESCANT_INVALID,
-                            "--hosts: %s is named twice; -n says how many ranks each "
-                            "host has",
+                            "--hosts: %s is named twice; -n sets the number of ranks "
+                            "on each host",
                             name);
     if ((l->n_hosts + 1) * l->each > HOSTS_RANKS)
         return log_fail(log, DESCANT_INVALID, "--hosts: a run has at most %d ranks",
@@ -60,13 +60,13 @@ static descant_status take_hosts(struct layout *l, const char *list, const char 
             break;
         status = what == HOSTLIST_BAD
                      ? log_fail(log, DESCANT_INVALID,
-                                "--hosts %s: hosts have commas between them, as in "
+                                "--hosts %s: give names with commas between them, as "
                                 "a,b or node[01-16]",
                                 list)
                      : take_host(l, name, here, log);
     }
     if (status == DESCANT_OK && l->n_hosts == 0)
-        status = log_fail(log, DESCANT_INVALID, "--hosts names none");
+        status = log_fail(log, DESCANT_INVALID, "--hosts names no host");
     return status;
 }
 
@@ -77,8 +77,8 @@ static descant_status check_first(const struct layout *l, const char *here,
     for (int k = 0; k < l->n_hosts; k++)
         if (l->n_hosts > 1 && is_loopback(l->hosts[k].name))
             return log_fail(log, DESCANT_INVALID,
-                            "--hosts: other hosts do not know this one as %s; name it as "
-                            "they do, perhaps %s",
+                            "--hosts: other hosts cannot reach this host as %s; give a "
+                            "name that they know, perhaps %s",
                             l->hosts[k].name, here);
     return DESCANT_OK;
 }

@@ -32,7 +32,8 @@ enum { KILL_S = 5, POLLED = 3, SPARE_FILES = 64 };
 
 enum rank_state { RANK_RUNS, RANK_WAITS, RANK_OVER };
 
-struct stream {
+/* A rank's standard output, or its standard error. */
+struct rank_stream {
     int fd;                     /* -1: closed */
     struct output_lines lines;
 };
@@ -46,7 +47,7 @@ struct rank {
     char *script;               /* the rest to write: [at, n); NULL: nothing */
     size_t at, n;
     int signal;                 /* to be written behind the script; 0 */
-    struct stream streams[2];
+    struct rank_stream streams[2];
     struct restarts restarts;
     uint64_t started_ns, again_ns;
     int status;                 /* of its last end */
@@ -54,7 +55,8 @@ struct rank {
     bool done;                  /* OVER: it has ended with 0 */
 };
 
-struct run {
+/* One run of the command on all hosts. */
+struct hosts_run {
     const struct hosts_options *options;
     struct layout layout;
     struct rank *ranks;         /* (layout.n) */
@@ -72,7 +74,8 @@ struct run {
 
 /* --- starting --- */
 
-static void become(struct run *r, struct rank *rank, const int in[2], const int out[2][2])
+static void become(struct hosts_run *r, struct rank *rank, const int in[2],
+                   const int out[2][2])
 {
     static char sh[] = "sh", c[] = "-c";
     char line[SCRIPT_READER + 32];
@@ -117,7 +120,7 @@ static void close_pipe(int ends[2])
 }
 
 /* The child has the other end of each pipe. */
-static bool fork_rank(struct run *r, struct rank *rank)
+static bool fork_rank(struct hosts_run *r, struct rank *rank)
 {
     int in[2] = {-1, -1}, out[2][2] = {{-1, -1}, {-1, -1}};
     pid_t pid = -1;
@@ -147,7 +150,7 @@ static bool fork_rank(struct run *r, struct rank *rank)
     return true;
 }
 
-static bool start(struct run *r, struct rank *rank)
+static bool start(struct hosts_run *r, struct rank *rank)
 {
     const struct script script = {
         .layout = &r->layout, .options = r->options, .folder = r->folder,
@@ -182,7 +185,7 @@ static void close_input(struct rank *rank)
 
 /* Takes the output that is there now, and does not wait for later output of a process
  * that has left the rank. */
-static void read_stream(struct stream *stream)
+static void read_stream(struct rank_stream *stream)
 {
     char bytes[LINE_MOST];
     ssize_t n;
@@ -198,7 +201,7 @@ static void read_stream(struct stream *stream)
     stream->fd = -1;
 }
 
-static void close_stream(struct stream *stream)
+static void close_stream(struct rank_stream *stream)
 {
     read_stream(stream);
     output_end(&stream->lines);
@@ -221,7 +224,7 @@ static const char *end_text(const struct rank *rank, enum rank_end end, int stat
     return text;
 }
 
-static int running(const struct run *r)
+static int running(const struct hosts_run *r)
 {
     int n = 0;
     for (int k = 0; k < r->layout.n; k++)
@@ -229,7 +232,8 @@ static int running(const struct run *r)
     return n;
 }
 
-static void give_up(struct run *r, struct rank *rank, const char *how, const char *why)
+static void give_up(struct hosts_run *r, struct rank *rank, const char *how,
+                    const char *why)
 {
     rank->state = RANK_OVER;
     r->status = r->status ? r->status : rank->status ? rank->status : 1;
@@ -238,7 +242,7 @@ static void give_up(struct run *r, struct rank *rank, const char *how, const cha
             running(r) ? "; the others go on" : "");
 }
 
-static void note_end(struct run *r, struct rank *rank, int status)
+static void note_end(struct hosts_run *r, struct rank *rank, int status)
 {
     char how[96];
     enum rank_end end = rank_end(status, !rank->host->here);
@@ -262,7 +266,7 @@ static void note_end(struct run *r, struct rank *rank, int status)
             running(r) ? "; the others go on" : "");
 }
 
-static void reap(struct run *r)
+static void reap(struct hosts_run *r)
 {
     int status;
 
@@ -279,7 +283,7 @@ static void reap(struct run *r)
     }
 }
 
-static bool any_done(const struct run *r)
+static bool any_done(const struct hosts_run *r)
 {
     for (int k = 0; k < r->layout.n; k++)
         if (r->ranks[k].done)
@@ -287,7 +291,7 @@ static bool any_done(const struct run *r)
     return false;
 }
 
-static void start_due(struct run *r)
+static void start_due(struct hosts_run *r)
 {
     for (int k = 0; k < r->layout.n; k++) {
         struct rank *rank = &r->ranks[k];
@@ -330,14 +334,14 @@ static void write_input(struct rank *rank)
         rank->signal = 0;
 }
 
-static void tell_all(struct run *r, int signal)
+static void tell_all(struct hosts_run *r, int signal)
 {
     for (int k = 0; k < r->layout.n; k++)
         if (r->ranks[k].state == RANK_RUNS)
             r->ranks[k].signal = signal;
 }
 
-static void hear_signals(struct run *r, int fd)
+static void hear_signals(struct hosts_run *r, int fd)
 {
     struct signalfd_siginfo info;
 
@@ -364,7 +368,7 @@ static void hear_signals(struct run *r, int fd)
     }
 }
 
-static void kill_shells(struct run *r)
+static void kill_shells(struct hosts_run *r)
 {
     if (!r->kill_ns || clock_now_ns() < r->kill_ns)
         return;
@@ -376,7 +380,7 @@ static void kill_shells(struct run *r)
 
 /* --- the loop --- */
 
-static bool goes_on(const struct run *r)
+static bool goes_on(const struct hosts_run *r)
 {
     for (int k = 0; k < r->layout.n; k++)
         if (r->ranks[k].state != RANK_OVER)
@@ -385,7 +389,7 @@ static bool goes_on(const struct run *r)
 }
 
 /* Milliseconds until the next thing is due, rounded up; -1: nothing is. */
-static int rest_ms(const struct run *r)
+static int rest_ms(const struct hosts_run *r)
 {
     uint64_t due = r->kill_ns ? r->kill_ns : UINT64_MAX, now = clock_now_ns();
 
@@ -395,7 +399,7 @@ static int rest_ms(const struct run *r)
     return due == UINT64_MAX ? -1 : due <= now ? 0 : (int)((due - now) / 1000000) + 1;
 }
 
-static void look(struct run *r, int signals)
+static void look(struct hosts_run *r, int signals)
 {
     nfds_t n = 0;
 
@@ -419,7 +423,7 @@ static void look(struct run *r, int signals)
     }
 }
 
-static void loop(struct run *r, int signals)
+static void loop(struct hosts_run *r, int signals)
 {
     while (goes_on(r)) {
         look(r, signals);
@@ -433,7 +437,7 @@ static void loop(struct run *r, int signals)
 /* --- all of it --- */
 
 /* The words of --ssh, which end with NULL; there is room for two more. */
-static descant_status split_ssh(struct run *r)
+static descant_status split_ssh(struct hosts_run *r)
 {
     int n = 0;
 
@@ -444,12 +448,12 @@ static descant_status split_ssh(struct run *r)
          word = strtok(NULL, " "))
         r->ssh[n++] = word;
     return n ? DESCANT_OK
-             : log_fail(r->log, DESCANT_INVALID, "--ssh '%s': it is a command",
-                        r->options->ssh);
+             : log_fail(r->log, DESCANT_INVALID,
+                        "--ssh '%s': give a command, such as ssh", r->options->ssh);
 }
 
 /* Raises the limit of open files to three for each rank. */
-static descant_status make_room(struct run *r)
+static descant_status make_room(struct hosts_run *r)
 {
     rlim_t needed = POLLED * (rlim_t)r->layout.n + SPARE_FILES;
 
@@ -461,12 +465,12 @@ static descant_status make_room(struct run *r)
         return DESCANT_OK;
     return log_fail(r->log, DESCANT_SYSTEM,
                     "%d ranks need %llu descriptors, and this process may have %llu: "
-                    "ulimit -n %llu",
+                    "raise the limit with ulimit -n %llu",
                     r->layout.n, (unsigned long long)needed,
                     (unsigned long long)r->files.rlim_max, (unsigned long long)needed);
 }
 
-static descant_status prepare(struct run *r, FILE *out)
+static descant_status prepare(struct hosts_run *r, FILE *out)
 {
     char here[HOST_NAME] = "";
     uint64_t chance;
@@ -480,7 +484,8 @@ static descant_status prepare(struct run *r, FILE *out)
     if (status == DESCANT_OK && r->layout.secret)
         status = secret_line(r->secret, r->options->secret, r->log);
     if (status == DESCANT_OK && !getcwd(r->folder, sizeof r->folder))
-        status = log_fail(r->log, DESCANT_SYSTEM, "this folder has no name: %s",
+        status = log_fail(r->log, DESCANT_SYSTEM,
+                          "the path of the current folder cannot be had: %s",
                           strerror(errno));
     if (status == DESCANT_OK)
         status = make_room(r);
@@ -505,7 +510,7 @@ static descant_status prepare(struct run *r, FILE *out)
     return DESCANT_OK;
 }
 
-static void fini(struct run *r)
+static void fini(struct hosts_run *r)
 {
     free(r->ssh_words);
     explicit_bzero(r->secret, sizeof r->secret);
@@ -525,7 +530,7 @@ static void warn(void *err, enum descant_level level, const char *line)
 int hosts_run(const struct hosts_options *options, FILE *out, FILE *err)
 {
     const struct log log = {.fn = warn, .user = err, .rank = -1};
-    struct run r = {.options = options, .log = &log, .err = err};
+    struct hosts_run r = {.options = options, .log = &log, .err = err};
     descant_status status = prepare(&r, out);
 
     if (status != DESCANT_OK) {

@@ -35,9 +35,9 @@
  *    has closed its link; it has forgotten this end; it has broken the link's own
  *    protocol; or another generation of its rank has come. A peer that is only silent is
  *    not gone, and the link tells nothing of it: the layer above sends words and finds it
- *    silent. src/ranks/ forgets no peer for its silence, as it may be paused: open
- *    messages stay open, however long, and go on when the peer does. So a connection that
- *    breaks while both processes live is not told, and is the link's own to mend.
+ *    silent. src/ranks/ forgets no peer for its silence, as the peer may be paused: open
+ *    messages stay open, however long, and go on when the peer does. So the link does not
+ *    tell of a connection that breaks while both processes live, but mends it.
  * 9. Forgetting. Messages with a peer that is gone stay open until it is forgotten, and
  *    receives still take what had left before. Of a peer that closes, each word that had
  *    ended for it still comes, and only then is the peer told as gone. forget gives all
@@ -77,39 +77,39 @@ struct link {
 /* How a rank is to meet the others. */
 struct link_entry {
     void *context;                  /* simulated: its world */
-    int rank;                       /* which one, or -1: any, or the launcher's */
-    double start_s;                 /* so long at most for the others to come */
+    int rank;                       /* of this process; -1: the launcher's, or any */
+    double start_s;                 /* the longest wait for the others */
     const struct log *log;
     descant_status status;          /* set and logged by a meet that returns NULL */
     /* between mpi.c and its module: */
     _Atomic bool entered;           /* MPI_Init has returned */
-    bool timed_out;                 /* some have not come, */
-    char why[256];                  /* or else the reason */
+    bool timed_out;                 /* meet has failed since some ranks have not come; */
+    char why[256];                  /* else the reason of the failure */
 };
 
 struct link_place {
-    int rank, size;                 /* size: how many ranks there can be */
+    int rank, size;                 /* size: the most ranks that there can be */
     uint64_t generation;            /* of this rank; not 0 */
     bool fixed;                     /* no rank comes later, and a death ends the job */
     bool wakes;                     /* a sleep ends at the latest when there is news */
     int host;                       /* the lowest rank of this machine */
     int local_rank, local_size;     /* among those of this machine */
-    int hosts, host_number;         /* how many machines; this one's number, from 0 */
-    int most_local;                 /* ranks of the machine that has most of them */
-    /* Of each rank's machine, or its address, as meet knows it: read by any thread, and
-     * unchanged until close. */
+    int hosts, host_number;         /* the number of machines; this one's, from 0 */
+    int most_local;                 /* ranks on the machine that has the most */
+    /* The name of each rank's machine, or its address, as meet knows it: read by any
+     * thread, and unchanged until close. */
     const char (*names)[LINK_NAME_ROOM];
-    char job[64];                   /* of this machine's ranks; no other job has it */
+    char job[64];                   /* a name that no other job's ranks here have */
     char version[128];              /* of the library or system that carries messages, */
     char about[96];                 /* and a remark on it */
     const char *unbind;             /* advice how ranks run on all cores; NULL: they do */
 };
 
 struct link_message {
-    int rank;                       /* to or from which; a receive: or LINK_ANY */
+    int rank;                       /* the other rank; a receive: or LINK_ANY */
     int tag;
     uint64_t series;
-    void *op;                       /* as it comes back when the message has ended */
+    void *op;                       /* handed back when the message has ended */
 };
 
 struct link_ended {
@@ -127,9 +127,9 @@ struct link_peer {
                                        the meeting; else NULL */
 };
 
-/* What has happened. Both lists are the link's, until the next collect. A peer that has
- * come did so before the first of its messages ended. now_ns is set even where collect
- * returns false. */
+/* Events since the last collect. Both lists are the link's, until the next collect. A
+ * peer that has come did so before the first of its messages ended. now_ns is set even
+ * where collect returns false. */
 struct link_news {
     uint64_t now_ns;                /* never 0 */
     const struct link_ended *ended;
@@ -142,16 +142,16 @@ struct link_type {
     int version;                    /* LINK_VERSION */
     const char *name;               /* of the library or system that carries messages */
 
-    /* Meets the job. A fixed link waits for all ranks, asleep. Else it waits until the
-     * link knows this rank and the job's size, for which it may have to hear one peer
-     * that is known to be there; collect tells of peers. NULL: it has failed; a rank for
-     * which the others were too late may try again, and meets those that have come
+    /* Meets the job. A fixed link waits for all ranks, asleep. Another one waits until it
+     * knows this rank and the job's size, for which it may have to hear one peer that is
+     * known to be there; collect tells of peers. NULL: it has failed. A rank for which
+     * the others came too late may call meet again, and meets those that have come
      * meanwhile. */
     struct link *(*meet)(struct link_entry *entry, struct link_place *place);
 
-    /* Begin and return. To and from another rank; a receive takes at most `bytes`, from a
-     * rank or from LINK_ANY. Where the peer is not there, the message ends as failed.
-     * False: the link has failed. */
+    /* Begin to send to, or to receive from, another rank, and return. A receive takes at
+     * most `bytes`, from a rank or from LINK_ANY. If the peer is not there, the message
+     * ends as failed. False: the link has failed. */
     bool (*send)(struct link *link, const void *p, size_t bytes,
                  const struct link_message *message);
     bool (*receive)(struct link *link, void *p, size_t bytes,
@@ -162,24 +162,26 @@ struct link_type {
      * link has failed. */
     bool (*collect)(struct link *link, struct link_news *news);
 
-    /* For so long at most, and not beyond until_ns (0: no bound). Where the link `wakes`,
-     * it ends at the latest when collect would have news; it may end sooner, as when a
-     * message can move on. */
+    /* Sleeps for most_ns at most, and not beyond until_ns (0: no bound). Where the link
+     * `wakes`, the sleep ends at the latest when collect would have news; it may end
+     * sooner, as when a message can move on. */
     void (*sleep)(struct link *link, uint64_t most_ns, uint64_t until_ns);
 
     /* Ends messages with this peer, or, for LINK_ANY, with all peers: those below a
      * series (10), or, for LINK_PEER, all messages with one peer (9). It may be called
-     * whether the peer is there, is gone or never came. False: the link is fixed and
+     * whether the peer is there, has gone or never came. False: the link is fixed and
      * cannot let go of its peer's messages, which may still be read and written; the job
      * is to end. */
     bool (*forget)(struct link *link, int rank, uint64_t below);
 
-    const char *(*why)(const struct link *link);    /* a function has returned false */
+    /* The reason why a function has returned false. */
+    const char *(*why)(const struct link *link);
 
     /* Gives up all messages that are open. A link that still has copies of words to write
-     * waits for that, for a bounded time (9). together: all ranks call it now; else state
-     * that the ranks share stays. False, of a fixed link alone: messages are under way
-     * still, and the link may read and write their bytes at any time from now on. */
+     * writes them first, for a bounded time (9). together: all ranks call close now; else
+     * the state that ranks share is kept. False, of a fixed link alone: messages are
+     * still under way, and the link may read and write their bytes at any time from now
+     * on. */
     bool (*close)(struct link *link, bool together);
 };
 

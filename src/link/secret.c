@@ -8,8 +8,8 @@
  * the key of a handshake that strangers can record and then guess at for as long as they
  * like, so nothing that a person has thought of will do.
  *
- * A file that others can read is refused, as ssh refuses such a key: once a secret was
- * readable nobody knows who has it. */
+ * A file that others can read is refused, as ssh refuses such a key: a secret that
+ * was readable may have been copied. */
 #include "link/secret.h"
 #include "base/base.h"
 
@@ -70,7 +70,7 @@ static int digit(char c)
            : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* What is wrong with a line of so many bytes; NULL: nothing, and it is in secret. */
+/* The fault of a line of so many bytes; NULL: none, and the bytes are in secret. */
 static const char *parse(unsigned char secret[SECRET_BYTES], const char *line, size_t n)
 {
     n -= n > 0 && line[n - 1] == '\n';

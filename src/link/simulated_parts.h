@@ -114,12 +114,13 @@ struct event {
     void *of;                   /* a message, or a fault */
 };
 
-/* One side of a host's link: until when it is taken. */
+/* One direction of a host's card: the times until which it is busy. */
 struct way {
     uint64_t words_ns, bulk_ns;
 };
 
-struct host {
+/* A host's network card. */
+struct host_card {
     struct way out, in;
     double factor;
 };
@@ -135,7 +136,7 @@ struct simulated {
     struct event *heap;
     size_t n_events, events_room;
     struct end *ends;           /* (ranks) */
-    struct host *hosts;
+    struct host_card *hosts;
     struct end *ready, *last_ready, *running;
     struct span *cuts;          /* (ranks, ranks) NULL: there has been none */
     bool failed;                /* no memory */

@@ -95,7 +95,7 @@ static uint64_t occupy(struct way *way, bool word, uint64_t at_ns, uint64_t take
     return starts;
 }
 
-static uint64_t takes(const struct simulated *world, const struct host *host,
+static uint64_t takes(const struct simulated *world, const struct host_card *host,
                       size_t bytes)
 {
     double rate = world->options.bytes_per_s;
@@ -128,7 +128,7 @@ void simulated_leaves(struct simulated_message *m)
         push(m, EVENT_TAIL, now + over);
         return;
     }
-    struct host *host = &world->hosts[from->host];
+    struct host_card *host = &world->hosts[from->host];
     uint64_t needs = takes(world, host, m->bytes);
     uint64_t starts = occupy(&host->out, m->word, now, needs);
     m->tail_ns = starts + needs + over;
@@ -138,7 +138,7 @@ void simulated_leaves(struct simulated_message *m)
 void simulated_head(struct simulated_message *m)
 {
     struct simulated *world = m->channel->to->world;
-    struct host *host = &world->hosts[m->channel->to->host];
+    struct host_card *host = &world->hosts[m->channel->to->host];
     uint64_t needs = takes(world, host, m->bytes);
     uint64_t ends = occupy(&host->in, m->word, world->now_ns, needs) + needs;
 

@@ -3,7 +3,7 @@
  * is to be done, and collect reads and writes all sockets that are ready (tcp_turn). A
  * sleep waits for epoll alone, which knows the sockets, a timer, and a bell.
  *
- * The bell: send and receive set `stirs` and ring if somebody sleeps; a sleeper counts
+ * The bell: send and receive set `stirs` and ring if a thread sleeps; a sleeper counts
  * itself before it looks at `stirs`. Both are sequentially consistent, so one of the two
  * sees the other (Dekker's rule), and no message waits for a sleep to end. */
 #include "link/tcp_parts.h"
@@ -103,10 +103,12 @@ static struct tcp_link *create(const struct link_entry *entry)
 
 /* --- meeting --- */
 
-static bool fails(struct link_entry *entry, descant_status status, const char *format, ...)
+static bool fails(struct link_entry *entry, descant_status status, const char *format,
+                  ...)
     __attribute__((format(printf, 3, 4)));
 
-static bool fails(struct link_entry *entry, descant_status status, const char *format, ...)
+static bool fails(struct link_entry *entry, descant_status status, const char *format,
+                  ...)
 {
     char text[LOG_LINE];
     va_list list;
@@ -156,12 +158,13 @@ static bool is_local(const struct sockaddr_storage *address)
                                           : ntohl(four->sin_addr.s_addr) >> 24 == 127;
 }
 
-/* Beyond this machine ranks must know each other. */
+/* Beyond this machine ranks need a secret or certificates, or `insecure`. */
 static bool secure(struct tcp_link *link, struct link_entry *entry)
 {
     const struct tcp_options *o = &link->options;
-    const struct tls_files files = {*o->secret ? o->secret : NULL, *o->cert ? o->cert : NULL,
-                                    *o->key ? o->key : NULL, *o->ca ? o->ca : NULL};
+    const struct tls_files files = {
+        *o->secret ? o->secret : NULL, *o->cert ? o->cert : NULL,
+        *o->key ? o->key : NULL, *o->ca ? o->ca : NULL};
 
     if (files.secret || files.cert) {
         entry->status = tls_open(&link->tls, &files, link->log);
@@ -169,8 +172,8 @@ static bool secure(struct tcp_link *link, struct link_entry *entry)
     }
     return o->insecure || is_local(&link->meeting) ||
            fails(entry, DESCANT_BAD_ADDRESS,
-                 "tcp: %s is beyond this machine, where anybody may come to port %s: make "
-                 "a secret that all ranks share by `descant secret > FILE`, and add "
+                 "tcp: %s is beyond this machine, and other machines may reach port %s: "
+                 "make a secret for all ranks with `descant secret > FILE`, and add "
                  ",secret=FILE to the address; or add ,insecure=1 in a network that you "
                  "trust", o->host, o->port);
 }
@@ -208,7 +211,7 @@ static int listen_at(struct tcp_link *link, const struct sockaddr_storage *addre
     return error;
 }
 
-/* Where all others come to, at any of its addresses that this machine has. */
+/* Listens at the job's address, by whichever of its addresses this machine has. */
 static int listen_for_all(struct tcp_link *link)
 {
     int error = 0;
@@ -222,9 +225,9 @@ static int listen_for_all(struct tcp_link *link)
     return error;
 }
 
-/* Where the kernel likes, for ranks above this one. The socket takes what comes for any
- * of the machine's addresses, since it is not known over which of them others reach it;
- * in a job that stays on this machine, for its loopback alone. */
+/* Listens at a port that the kernel chooses, for ranks above this one: at all of the
+ * machine's addresses, since it is not known by which of them other ranks reach it; in a
+ * job that stays on this machine, at its loopback alone. */
 static int listen_anywhere(struct tcp_link *link)
 {
     struct sockaddr_storage any = {.ss_family = link->meeting.ss_family};
@@ -254,7 +257,7 @@ static void rest(struct tcp_link *link, uint64_t most_ns)
     ppoll(&at, 1, &time, NULL);
 }
 
-/* Rank 0 answers, and says which rank this one is. */
+/* Comes to rank 0, which answers with this rank's number. */
 static bool come(struct tcp_link *link, struct link_entry *entry)
 {
     const struct tcp_options *o = &link->options;
@@ -278,15 +281,16 @@ static bool come(struct tcp_link *link, struct link_entry *entry)
             continue;
         entry->timed_out = true;
         return fails(entry, DESCANT_TIMEOUT,
-                     "tcp: rank 0 has not answered at %s:%s within %g s%s%s; is it "
-                     "started, and does a firewall let port %s through?",
+                     "tcp: rank 0 has not answered at %s:%s within %g s%s%s; see that "
+                     "rank 0 runs, and that no firewall blocks port %s",
                      o->host, o->port, entry->start_s,
                      link->meet_error || *link->why ? ": " : "",
-                     *link->why ? link->why : link->meet_error ? strerror(link->meet_error)
-                                                               : "", o->port);
+                     *link->why         ? link->why
+                     : link->meet_error ? strerror(link->meet_error)
+                                        : "", o->port);
     }
     return link->met ||
-           fails(entry, DESCANT_BAD_RANK, "tcp: rank 0 at %s:%s refuses this one: %s",
+           fails(entry, DESCANT_BAD_RANK, "tcp: rank 0 at %s:%s refuses this rank: %s",
                  o->host, o->port, link->why);
 }
 
@@ -300,8 +304,8 @@ static bool meet_all(struct tcp_link *link, struct link_entry *entry)
     error = link->rank <= 0 ? listen_for_all(link) : 0;
     if (link->rank == 0 && error)
         return fails(entry, DESCANT_BAD_ADDRESS,
-                     "tcp: rank 0 cannot listen at %s:%s: %s; the address must be one of "
-                     "rank 0's machine, and its port free",
+                     "tcp: rank 0 cannot listen at %s:%s: %s; give an address of "
+                     "rank 0's machine, and a free port",
                      o->host, o->port, strerror(error));
     if (link->rank == 0 || (link->rank < 0 && !error))
         return become_first(link) || fails(entry, DESCANT_MEMORY, "tcp: %s", link->why);
@@ -329,7 +333,8 @@ static struct link *meet(struct link_entry *entry, struct link_place *place)
     struct tcp_link *link = create(entry);
 
     if (!link) {
-        fails(entry, DESCANT_SYSTEM, "tcp: no memory or descriptors: %s", strerror(errno));
+        fails(entry, DESCANT_SYSTEM, "tcp: no memory or descriptors: %s",
+              strerror(errno));
         return NULL;
     }
     if (!meet_all(link, entry)) {

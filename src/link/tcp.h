@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /* The link over TCP: ranks that come late, die, and are cut off. One rank, 0, listens at
- * the job's address, and each other rank goes there first. Rank 0 gives a rank to one
- * that names none, and tells all ranks of each other; they connect to each other, the
- * higher rank to the lower. A job goes on without rank 0, but then nobody can come until
- * rank 0 has been started again at the same address.
+ * the job's address, and each other rank goes there first. Rank 0 gives a rank to a
+ * process that names none, and tells all ranks of each other. They then connect to each
+ * other, the higher rank to the lower. A job goes on without rank 0, but no process can
+ * join until rank 0 has been started again at the same address.
  *
  * The bytes of a connection are frames (struct tcp_frame, as it lies in memory; all
  * machines have their low byte first). The first one each way is a HELLO:
  *
- *   HELLO     who I am, whom I take you for, and where I listen
- *   REFUSED   why the connection is of no use, as text; it is closed then
+ *   HELLO     the sender's rank, the rank that it believes to reach, and its own port
+ *   REFUSED   the reason, as text, why the sender closes the connection
  *
  *   WORD      a whole message of at most LINK_WORD bytes
- *   BULK      a part of a longer one, from `offset` on
+ *   BULK      a part of a longer message, from `offset` on
  *   WANT      the next message of this stream is longer, and waits for room
- *   TAKEN     of a stream to the sender of this frame: so many messages have come whole
- *             (index), and for so many there is or was a receive (total)
+ *   TAKEN     of the stream in the other direction: the number of messages that have come
+ *             whole (index), and of those for which there is or was a receive (total)
  *   GOES_ON   all TAKEN of a connection that follows another one have been sent
- *   PEER      a rank, its generation and where it listens
+ *   PEER      a rank, its generation and the address at which it listens
  *   BYE       nothing follows: the link is closed, or has forgotten this peer
  *
- * A stream's messages are numbered from 0. A word may leave once fewer than LINK_WORDS
- * before it lack a receive, bulk once it has its own. So a receiver can read all that
- * comes, and one connection to each peer is enough.
+ * A stream's messages are numbered from 0. A word may leave once fewer than LINK_WORDS of
+ * the messages before it lack a receive; bulk, once it has a receive of its own. So a
+ * receiver can read all that comes, and one connection to each peer is enough.
  *
- * Beyond this machine all of that goes through TLS (tls.h): both ends of a connection show
+ * Beyond this machine all frames go through TLS (tls.h): both ends of a connection show
  * that they have the job's secret, or certificates of its authority.
  *
- * A connection that breaks is mended: each end keeps what the other has not said to have
- * whole, the higher rank connects anew, and both go on where TAKEN says. A peer is gone
- * once nobody listens where it did, or another process does. */
+ * A connection that breaks is mended: each end keeps every message until the other end
+ * has said that it has the message whole, the higher rank connects anew, and both go on
+ * where TAKEN says. A peer is gone once no process, or another one, listens at its
+ * port. */
 #ifndef LINK_TCP_H
 #define LINK_TCP_H
 
@@ -41,10 +42,10 @@ enum { TCP_TEXT = 256 };
 struct tcp_options {
     char host[TCP_TEXT], port[16];
     int64_t most;               /* ranks that the job can have */
-    double dead_s;              /* a rank that was not heard for so long counts as dead */
-    bool insecure;              /* nothing is encrypted, and anybody may come */
-    char secret[TCP_TEXT];      /* names of files, or empty: what all ranks share, */
-    char cert[TCP_TEXT], key[TCP_TEXT], ca[TCP_TEXT];   /* or what proves who they are */
+    double dead_s;              /* a rank that is silent for so long counts as dead */
+    bool insecure;              /* nothing is encrypted, and any process may join */
+    /* names of files, or empty: the secret of all ranks, or this rank's certificate */
+    char secret[TCP_TEXT], cert[TCP_TEXT], key[TCP_TEXT], ca[TCP_TEXT];
 };
 
 /* Of "HOST:PORT[,key=value…]", an IPv6 address in brackets. */

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The link over TCP: who is there, and who connects to whom.
+/* The link over TCP: the processes that are there, and the connections between them.
  *
  *   meeting     a rank connects to rank 0's address and says HELLO. Rank 0 answers with
- *               the rank that it has and with how many there can be, and tells all ranks
- *               of each other (PEER). The higher of two ranks connects to the lower
+ *               that rank's number and the most ranks that the job can have, and tells
+ *               all ranks of each other (PEER). The higher of two ranks connects to the
+ *               lower
  *   mending     a connection that has broken is made anew by the higher rank, at once
- *               and then each AGAIN. The lower one looks whether the other still listens
- *   gone        BYE; or nobody listens where it did (a process listens as long as its
- *               link is open); or another process answers there, or comes as its rank
+ *               and then each AGAIN. The lower rank tests whether the other still listens
+ *   gone        a peer is gone after BYE; or when no process listens at its address (a
+ *               process listens as long as its link is open); or when another process
+ *               answers there, or comes as its rank
  *
  * Of two processes that come as one rank the one with the higher generation is the newer.
- * Generations are times; rank 0 tells a process whose clock is late which one it has to
- * exceed. A process that hears that a newer one has its rank has failed. */
+ * Generations are times; rank 0 tells a process whose clock is late which generation it
+ * must exceed. A process fails when it hears that a newer one has its rank. */
 #include "link/tcp_parts.h"
 
 #include <errno.h>
@@ -27,8 +29,8 @@ enum {
     YIELDS_MS = 100,            /* or for so long where others wait */
     AGAIN_MS = 500,
     SOON_MS = 50,
-    GREET_MS = 3000,            /* so long a process may take to answer */
-    REDIAL_MS = 300,            /* before one that nobody hears at its address is gone */
+    GREET_MS = 3000,            /* the most that a process may take to answer */
+    REDIAL_MS = 300,            /* before a peer that does not listen any more is gone */
     ENDS_MS = 2000,
     UNMET = 3,                  /* so many handshakes with rank 0 fail */
     SAY_MS = 10000              /* between two lines about strangers */
@@ -104,7 +106,7 @@ static void lose(struct tcp_peer *peer)
     peer->connection = peer->dialing = NULL;
 }
 
-/* Where its process was nobody listens; the next one may have told its own address. */
+/* No process listens at its address; its next process may have told another address. */
 static void lose_address(struct tcp_peer *peer)
 {
     peer->listens &= peer->rank == 0 || peer->at > peer->generation;
@@ -216,14 +218,15 @@ static bool turn_away(struct tcp_connection *c, enum refusal refusal, uint64_t n
     return true;
 }
 
-/* A rank that nobody has, and that nobody has had if there is such a one; -1: none. */
+/* A free rank, one that was never taken if there is such a one; -1: none. */
 static int free_rank(const struct tcp_link *link)
 {
     int found = -1;
 
     for (int k = link->size - 1; k > 0; k--) {
         const struct tcp_peer *peer = &link->peers[k];
-        if (!peer->generation && (found < 0 || !peer->newest || link->peers[found].newest))
+        if (!peer->generation &&
+            (found < 0 || !peer->newest || link->peers[found].newest))
             found = k;
     }
     return found;
@@ -252,12 +255,12 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
     int rank = hello->rank;
     char text[TCP_TEXT];
 
-    if (!link->met)             /* rank 0 has told others of this one, which is to hear it */
+    if (!link->met)             /* others know of it, and rank 0's answer is on its way */
         return turn_away(c, REFUSED_LATER, 0, "");
     if (hello->to_generation && hello->to_generation != link->generation)
-        return turn_away(c, REFUSED_GONE, 0, "another process is here");
+        return turn_away(c, REFUSED_GONE, 0, "another process listens here");
     if (hello->to >= 0 && hello->to != link->rank) {
-        snprintf(text, sizeof text, "rank %d is here", link->rank);
+        snprintf(text, sizeof text, "rank %d listens here", link->rank);
         return turn_away(c, REFUSED_GONE, 0, text);
     }
     if (rank < 0 && link->rank == 0)
@@ -266,7 +269,7 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
         snprintf(text, sizeof text,
                  hello->rank < 0 ? "all of the job's %d ranks are taken; ranks=N in rank "
                                    "0's address makes room for N"
-                                 : "ranks are 0 to %d, and this one is taken or none",
+                                 : "it must have another rank, from 0 to %d",
                  hello->rank < 0 ? link->size : link->size - 1);
         return turn_away(c, REFUSED_NO, 0, text);
     }
@@ -274,7 +277,7 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
     if (hello->generation < peer->newest)
         return turn_away(c, REFUSED_OLD, peer->newest, "a newer process has this rank");
     if (hello->generation == peer->newest && !is_there(peer))
-        return turn_away(c, REFUSED_GONE, 0, "it was given up here, and comes anew");
+        return turn_away(c, REFUSED_GONE, 0, "it was given up here, and must come anew");
     if (hello->generation != peer->newest && peer->generation) {
         goes(peer);
         return turn_away(c, REFUSED_LATER, 0, "");
@@ -331,8 +334,9 @@ static bool hear_hello(struct tcp_connection *c, const struct tcp_frame *f,
         hello.generation > INT64_MAX || !hello.port)
         return false;
     if (hello.protocol != TCP_PROTOCOL) {
-        snprintf(text, sizeof text, "it speaks version %u of the protocol, and this is %d",
-                 hello.protocol, TCP_PROTOCOL);
+        snprintf(text, sizeof text,
+                 "it has version %u of the protocol, and rank %d has version %d",
+                 hello.protocol, c->link->rank, TCP_PROTOCOL);
         return turn_away(c, REFUSED_NO, 0, text);
     }
     return c->state == TCP_LISTENS ? greet(c, &hello) : is_greeted(c, &hello);
@@ -523,14 +527,14 @@ static void say_strange(const struct tcp_connection *c)
         return;
     link->said_ns = link->now_ns;
     log_say(link->log, DESCANT_WARNING,
-            "tcp: %llu connection%s to this rank said nothing that a rank of the job says%s%s",
+            "tcp: %llu connection%s to this rank came from no rank of the job%s%s",
             (unsigned long long)link->n_unsaid, link->n_unsaid == 1 ? "" : "s",
             *c->why ? ", the last one from " : "", c->why);
     link->n_unsaid = 0;
 }
 
-/* It has said nothing that a rank says. One that came and went in silence is not told:
- * ranks do so, too, whose dialling has been overtaken. */
+/* The connection has sent no HELLO of a rank. One that came and went in silence is not
+ * logged, since ranks make such connections, too, when the other rank's came first. */
 static void left_strange(struct tcp_connection *c)
 {
     if (c->state != TCP_LISTENS)
@@ -630,9 +634,8 @@ static struct tcp_connection *oldest_stranger(const struct tcp_link *link)
     return oldest;
 }
 
-/* Where there are many the oldest makes room, once a rank would have said HELLO: those
- * that hold connections and say nothing keep no rank out for long. Others wait in the
- * kernel's queue. */
+/* Among many strangers the oldest makes room, once a rank would have said HELLO: silent
+ * connections keep no rank out for long. Later ones wait in the kernel's queue. */
 static bool yields(struct tcp_link *link)
 {
     struct tcp_connection *oldest = oldest_stranger(link);
@@ -730,8 +733,11 @@ void tcp_turn(struct tcp_link *link)
         for (int i = 0; i < n; i++) {
             if (events[i].data.ptr == &link->listener)
                 accept_all(link);
-            else if (events[i].data.ptr != link && !((struct tcp_connection *)events[i].data.ptr)->broken)
-                came_over(events[i].data.ptr, events[i].events);
+            else if (events[i].data.ptr != link) {
+                struct tcp_connection *c = events[i].data.ptr;
+                if (!c->broken)
+                    came_over(c, events[i].events);
+            }
         }
     } while (n == EVENTS);
     sweep(link);

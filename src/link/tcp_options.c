@@ -11,11 +11,11 @@ enum { MOST = 64, DEAD_S = 10 };        /* where the address does not say */
 
 static const struct option options[] = {
     {"ranks", OPTION_INT, offsetof(struct tcp_options, most), 2, 4096, NULL,
-     "room for so many ranks in all, as rank 0 says"},
+     "the most ranks that the job can have; rank 0's value counts"},
     {"dead", OPTION_SECONDS, offsetof(struct tcp_options, dead_s), 0.1, 3600, NULL,
-     "a rank that is not heard for so long is left out"},
+     "a rank that is silent for this time is left out"},
     {"insecure", OPTION_BOOL, offsetof(struct tcp_options, insecure), 0, 0, NULL,
-     "nothing is encrypted, and whoever reaches the port may come"},
+     "nothing is encrypted, and any process that reaches the port may join"},
 };
 
 /* Names of files. */
@@ -49,7 +49,7 @@ static bool read_file_name(char *into, const struct option_text *text, char *mes
         into[text->value_length] = 0;
         return true;
     }
-    snprintf(message, room, "%.*s needs the name of a file, of at most %d characters",
+    snprintf(message, room, "%.*s needs the name of a file, with at most %d characters",
              (int)text->key_length, text->key, TCP_TEXT - 1);
     return false;
 }
@@ -102,8 +102,8 @@ descant_status tcp_options_read(struct tcp_options *into, const char *address,
     if ((certificates && certificates < 3) || (certificates && *into->secret) ||
         (into->insecure && (certificates || *into->secret)))
         return log_fail(log, DESCANT_BAD_ADDRESS,
-                        "\"tcp:%s\": ranks know each other by secret=FILE, or by all of "
-                        "cert=FILE,key=FILE,ca=FILE, or not at all: insecure=1",
+                        "\"tcp:%s\": give one of secret=FILE, cert=FILE,key=FILE,ca=FILE "
+                        "together, and insecure=1",
                         address);
     return DESCANT_OK;
 }

@@ -2,7 +2,7 @@
 /* The parts of the link over TCP; for its files alone, which call each other downwards:
  *
  *   tcp.c           the link's table: meeting, collecting, sleeping, closing
- *   tcp_meet.c      who is there: HELLO, coming, going, whom to connect to and when
+ *   tcp_meet.c      the peers: HELLO, coming, going; the connections to make, and when
  *   tcp_socket.c    connections: bytes between sockets and frames
  *   tcp_stream.c    messages, and the frames by which they travel; it knows no socket
  *   tcp_options.c   the address
@@ -40,7 +40,8 @@ struct tcp_frame {
 struct tcp_hello {
     char magic[8];
     uint32_t protocol, most;
-    int32_t rank, to;           /* the sender's, -1: give it one; whom it wants to reach */
+    int32_t rank, to;           /* the sender's, -1: it wants one; the receiver's, as the
+                                   sender believes */
     uint64_t generation, to_generation;     /* 0: any */
     uint16_t port;              /* where it listens, at the address that it comes from; as
                                    in a sockaddr */
@@ -116,7 +117,7 @@ struct tcp_peer {
     int n_ins;
     bool goes_on, told_goes_on; /* GOES_ON has come and left on this connection */
     /* tcp_meet.c */
-    uint64_t generation;        /* 0: nobody is there */
+    uint64_t generation;        /* 0: no process is there */
     uint64_t newest;            /* generation that was ever there */
     bool told;                  /* collect has told that it is there */
     bool gone, listens;         /* listens: `address` is known */
@@ -126,7 +127,7 @@ struct tcp_peer {
     struct sockaddr_storage address;
     uint64_t at;                /* generation of the process that listens there */
     uint64_t dial_ns;           /* not before then */
-    uint64_t refused_ns;        /* since then nobody listens there; 0 */
+    uint64_t refused_ns;        /* since then no process listens there; 0 */
 };
 
 /* --- connections: tcp_socket.c --- */
@@ -151,7 +152,8 @@ struct tcp_connection {
     bool shakes;                /* TLS has not ended its handshake */
     bool polled_out;            /* epoll looks at whether it takes bytes */
     bool bye, shut;             /* ENDS: BYE is to be sent; nothing more is */
-    bool broken, bad;           /* to be swept away; bad: the peer has broken the protocol */
+    bool broken, bad;           /* to be swept away; bad: the peer has broken
+                                   the protocol */
     bool strange;               /* accepted, and no peer's so far: it is counted */
     int error;                  /* of connect */
     /* coming: frames from in[in_at, in_n); `left` bytes of a frame go to `into`, or
@@ -177,7 +179,8 @@ struct tcp_link {
     struct tcp_options options;
     struct tls *tls;            /* NULL: the job stays on this machine, or is insecure */
     int rank, size, epoll, timer, listener;
-    int turn;                   /* the peer whose message took a receive from LINK_ANY last */
+    int turn;                   /* the peer whose message was the last to take a receive
+                                   from LINK_ANY */
     uint64_t generation, now_ns, timer_ns;
     uint64_t below;             /* series that it is through with, of all peers */
     struct tcp_peer *peers;     /* (size) */
@@ -207,7 +210,7 @@ struct tcp_link {
     int bell;                   /* eventfd: a sleeper is woken */
     char why[TCP_TEXT], name[LINK_NAME_ROOM];
     char (*names)[LINK_NAME_ROOM];
-    unsigned char nowhere[TCP_IN];      /* what is thrown away */
+    unsigned char nowhere[TCP_IN];      /* bytes that are thrown away */
 };
 
 /* --- tcp_stream.c --- */
@@ -232,8 +235,8 @@ void tcp_came(struct tcp_peer *peer, struct tcp_in *stream, size_t bytes);
 size_t tcp_write(struct tcp_peer *peer, unsigned char *to, size_t room,
                  const unsigned char **chunk, size_t *chunk_bytes, struct tcp_out **of);
 bool tcp_has_more(const struct tcp_peer *peer);
-/* Another connection: TAKEN is owed of all streams, and what the other end does not have
- * is sent again once it has said what it has. */
+/* A new connection: TAKEN is owed of all streams, and messages that the other end lacks
+ * are sent again once it has said which ones it has. */
 void tcp_begin_again(struct tcp_peer *peer);
 void tcp_go_on(struct tcp_peer *peer);
 /* Messages below a series fail, or, LINK_PEER, all. */
@@ -243,7 +246,7 @@ bool tcp_has_words(const struct tcp_peer *peer);    /* that have ended and not l
 /* --- tcp_socket.c --- */
 
 struct tcp_connection *tcp_accept(struct tcp_link *link);
-/* name: which one a certificate there must have; NULL: any. */
+/* name: the one that the other end's certificate must have; NULL: any. */
 struct tcp_connection *tcp_connect(struct tcp_link *link,
                                    const struct sockaddr_storage *address,
                                    const char *name);
@@ -261,13 +264,13 @@ typedef bool tcp_heard(struct tcp_connection *c, const struct tcp_frame *frame,
                        const unsigned char *bytes);
 void tcp_read(struct tcp_connection *c, tcp_heard *heard);
 void tcp_flush(struct tcp_connection *c);
-void tcp_swallow(struct tcp_connection *c);     /* what comes is not looked at */
+void tcp_swallow(struct tcp_connection *c);     /* reads, and throws the bytes away */
 int tcp_error(struct tcp_connection *c);        /* of a connect that is over; errno */
 
 /* --- tcp_meet.c --- */
 
 bool tcp_make_peers(struct tcp_link *link);     /* once the size is known */
-/* What sockets have, what is due; then all that is to leave leaves. */
+/* Reads all sockets, does what is due by time, and then writes all that can leave. */
 void tcp_turn(struct tcp_link *link);
 void tcp_forget(struct tcp_peer *peer);
 /* Words that have ended leave, and then BYE. True: nothing is on its way any more. */

@@ -363,7 +363,7 @@ static void refuse(struct tcp_connection *c, const char *why)
 
     if (c->peer)
         log_say(c->link->log, DESCANT_WARNING,
-                "tcp: rank %d (%s) breaks the protocol: %s; it is heard no more",
+                "tcp: rank %d (%s) breaks the protocol: %s; its messages are ignored",
                 c->peer->rank, from(c, text), why);
     c->bad = true;
     tcp_drop(c);
@@ -420,7 +420,7 @@ static ssize_t get(struct tcp_connection *c, const struct iovec *parts, int n_pa
     return -1;
 }
 
-/* What TLS has decrypted is taken whole, since no socket tells of it. */
+/* All bytes that TLS has decrypted are read, since no socket tells of them. */
 void tcp_read(struct tcp_connection *c, tcp_heard *heard)
 {
     unsigned char *nowhere = c->link->nowhere;

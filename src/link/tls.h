@@ -7,11 +7,11 @@
  * OpenSSL does the work, in a module that alone links it and that tls_open loads.
  *
  * 1. Threads. Several threads may use one struct tls; a peer, one thread at a time.
- * 2. Sockets. The descriptor stays the caller's, who closes it after `end`. No call
- *    blocks, raises SIGPIPE, or changes the descriptor's flags.
+ * 2. Sockets. The descriptor stays the caller's; the caller closes it after `end`. No
+ *    call blocks, raises SIGPIPE, or changes the descriptor's flags.
  * 3. Waiting. TLS_WANTS_READ and TLS_WANTS_WRITE say for which event of the socket the
- *    caller waits before it calls again. While `pending` is true, `read` has something to
- *    give for which the socket will wake nobody. While `unsent` is true, the caller also
+ *    caller waits before it calls again. While `pending` is true, `read` has
+ *    bytes of which the socket will not tell. While `unsent` is true, the caller also
  *    waits until the socket takes bytes, and then calls `write` with n = 0.
  * 4. Memory. The caller may reuse bytes that `write` has counted: those that the socket
  *    has not taken are kept in the peer as ciphertext, up to 80 KiB.

@@ -20,8 +20,8 @@ static void refuse(struct ranks *m, int rank, uint32_t protocol)
         return;
     }
     snprintf(text, sizeof text, "rank %d (%s) has \"descant protocol %u\", rank %d (%s) "
-             "\"descant protocol %d\"", rank, ranks_host_name(m, rank), protocol, m->f.rank,
-             ranks_host_name(m, m->f.rank), RANKS_PROTOCOL);
+             "\"descant protocol %d\"", rank, ranks_host_name(m, rank), protocol,
+             m->f.rank, ranks_host_name(m, m->f.rank), RANKS_PROTOCOL);
     m->blame(m, DESCANT_MISMATCH, text);
 }
 

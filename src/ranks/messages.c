@@ -52,7 +52,7 @@ void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
     vsnprintf(text + n, sizeof text - (size_t)n, format, list);
     va_end(list);
     if (!m->place.fixed) {      /* the peer is given up; the others go on */
-        log_say(&m->f.log, DESCANT_WARNING, "%s; the rank is heard no more", text);
+        log_say(&m->f.log, DESCANT_WARNING, "%s; its messages are ignored", text);
         const struct link_peer gone = {rank, m->peers[rank].generation, true, NULL};
         m->met(m, &gone);
         return;

@@ -240,7 +240,8 @@ static void look_who(struct ranks *m, int rank)
 
     if (generation && m->now_ns - m->peers[rank].heard_ns > m->dead_ns) {
         log_say(&m->f.log, DESCANT_WARNING, "rank %d (%s) has not been heard for %.3g s, "
-                "and is given up", rank, ranks_host_name(m, rank), (double)m->dead_ns * 1e-9);
+                "and is given up", rank, ranks_host_name(m, rank),
+                (double)m->dead_ns * 1e-9);
         m->met(m, &(struct link_peer){rank, generation, true, NULL});
         return;
     }

@@ -128,9 +128,9 @@ void shm_note_changes(struct shm *shm)
     pthread_mutex_unlock(&shm->seeing);
 }
 
-/* A job that was never formed cannot begin without a trainer that was refused, so all that
- * wait for it fail. A trainer that waits to join a job that is formed only logs why
- * another one does not come. */
+/* A job that was never formed cannot begin without a trainer that was refused, so all
+ * trainers that wait for it fail. A trainer that waits to join a formed job only logs the
+ * reason why another one does not come. */
 static void hear_refusal(struct shm *shm)
 {
     const struct shm_board *board = board_of(shm);
@@ -149,8 +149,8 @@ static void hear_refusal(struct shm *shm)
     else
         shm->fabric.status = log_fail(
             &shm->fabric.log, DESCANT_MISMATCH,
-            "the job cannot start: trainer %d was refused, and told: %.*s", board->refused,
-            SHM_REFUSAL - 1, board->refusal);
+            "the job cannot start: trainer %d was refused, and told: %.*s",
+            board->refused, SHM_REFUSAL - 1, board->refusal);
 }
 
 /* Brings the figures up to date whenever a trainer came or went. */

@@ -53,7 +53,8 @@ static descant_status check_eval(const struct train_options *o, const struct log
     for (size_t k = 0; status == DESCANT_OK && k < list.n; k++) {
         bool is_stdin = strcmp(list.paths[k], "-") == 0;
         if (is_stdin && strcmp(o->data, "-") == 0)
-            status = log_fail(log, DESCANT_INVALID, "stdin cannot be --data and --eval");
+            status = log_fail(log, DESCANT_INVALID,
+                              "stdin cannot be both --data and --eval");
         else if (o->eval_every && (is_stdin || is_pipe(list.paths[k])))
             status =
                 log_fail(log, DESCANT_INVALID, "--eval-every: %s can be read only once",

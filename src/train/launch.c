@@ -180,7 +180,7 @@ static int fork_all(const struct train_options *o, FILE *out, FILE *err,
         fprintf(err, "descant: no trainer is left; --resume goes on from %s\n",
                 o->checkpoint);
     else
-        fputs("descant: no trainer is left, and nothing that the run could go on from\n",
+        fputs("descant: no trainer is left, and no checkpoint to go on from\n",
               err);
     return 1;
 }

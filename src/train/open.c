@@ -65,7 +65,7 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     t->local_rank = members.local_rank;
     if (t->local_rank < 0 || t->local_rank >= BOARD_SEATS)
         return log_fail(&t->log, DESCANT_BAD_RANK,
-                        "rank %d: training has room for %d a machine", members.rank,
+                        "rank %d: a machine has room for %d trainers", members.rank,
                         BOARD_SEATS);
     if (t->hosts > 1 && strcmp(o->data, "-") == 0)
         return log_fail(&t->log, DESCANT_UNSUPPORTED,
@@ -75,7 +75,7 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     if (t->hosts > 1 && o->patience)
         return log_fail(&t->log, DESCANT_UNSUPPORTED,
                         "--patience is for one host: this run has %d, and the others "
-                        "would not hear of it",
+                        "would not stop",
                         t->hosts);
     return DESCANT_OK;
 }

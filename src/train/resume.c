@@ -291,7 +291,7 @@ static descant_status take_place(struct trainer *t, const struct checkpoint *c)
     struct rest rest = {.hosts = hosts ? atoi(hosts) : 1};
 
     if (rest.hosts < 1 || rest.hosts > MOST_HOSTS)
-        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of %s hosts",
+        return log_fail(&t->log, DESCANT_CORRUPT, "%s is damaged: it names %s hosts",
                         t->options->checkpoint, hosts);
     if (seconds)
         atomic_store(&t->board->seconds_before, strtod(seconds, NULL));

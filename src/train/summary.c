@@ -72,18 +72,18 @@ static void say_end(const struct trainer *t, bool resumed)
         fprintf(t->out, "  %s has the model so far; --resume goes on from it\n",
                 t->options->checkpoint);
     else if (signal && !t->options->checkpoint)
-        fputs("  nothing is kept: --checkpoint names a file that --resume goes on from\n",
-              t->out);
+        fputs("  the model is not kept: --checkpoint FILE keeps it, and --resume goes on "
+              "from it\n", t->out);
     else if (r->stop == STOP_NOT && resumed && !r->own.n)
-        fputs("  nothing was left to train: more comes with --epochs or --examples\n",
+        fputs("  nothing is left to train: raise --epochs or --examples for more\n",
               t->out);
     /* on the held-out set: a short run without one has a loss that is mostly of its first
      * steps */
     if (r->stop == STOP_NOT && r->held_out.n && r->held_out.entropy > 1) {
         diverged_advice(t, advice, sizeof advice);
         fprintf(t->out,
-                "  a constant guess is better than this model; if it has diverged, %s\n",
-                advice);
+                "  a constant guess is better than this model; if training has diverged, "
+                "%s\n", advice);
     }
 }
 

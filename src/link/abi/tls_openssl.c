@@ -229,7 +229,7 @@ static int flush(struct openssl_peer *p)
     return TLS_DONE;
 }
 
-/* What it means that a call of OpenSSL did not succeed. */
+/* The meaning of a call of OpenSSL that did not succeed. */
 static int outcome(struct openssl_peer *p, int returned)
 {
     int what = SSL_get_error(p->ssl, returned), result = TLS_FAILED;
@@ -451,7 +451,7 @@ static int handshake(struct tls_peer *peer)
 
     if (p->failed || p->known)
         return p->failed ? TLS_FAILED : flush(p);
-    /* who accepts takes memory once something has come, be it the end */
+    /* the end that accepts takes memory once bytes, or the end of all, have come */
     if (!p->ssl && recv(p->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
         (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return TLS_WANTS_READ;
