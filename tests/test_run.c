@@ -229,7 +229,7 @@ static const struct {
       "[0] done\n"}},
     /* the others do not wait for one that comes too late */
     {"[ $RANK = 1 ] && { until grep -q over said; do sleep 0.1; done; kill -s KILL $$; }; echo over", 2,
-     137, RESTARTS_AUTO, {"was killed by signal 9: it is started again in 1 s\n",
+     137, RESTARTS_AUTO, {"was killed by signal 9: it is started again in 1 s",
                           "rank 1 (localhost) has died, and is not started again since the other ranks "
                           "are done\n"}},
     /* one that is well the second time */
