@@ -853,8 +853,25 @@ static const uint8_t streams[] = {
     ALL | 192, RANK_1_COMES, GOES_ON(0), STEP(STEP_FLOOD, 0), 3, 128, COLLECTS,
     STEP(STEP_SEND, 1), 0, 3, STEP(STEP_RECEIVE, 1), 0, 3, COLLECTS};
 
+/* Words without receives, one more than a peer may say. */
+#define WORD STEP(STEP_WORD, 0), 0, 2, 0, COLLECTS
+#define FOUR_WORDS WORD, WORD, WORD, WORD
+static const uint8_t words[] = {ALL, RANK_1_COMES, GOES_ON(0), FOUR_WORDS, FOUR_WORDS,
+                                FOUR_WORDS, FOUR_WORDS, WORD};
+
+/* A peer says that it has bulk whose last bytes have not left. */
+static const uint8_t lies[] = {
+    ALL, RANK_1_COMES, GOES_ON(0), COLLECTS, STEP(STEP_SEND, 1), 1, 6, COLLECTS,
+    STEP(STEP_LIMIT, 0), 15, STEP(STEP_TAKEN, 0), 1, 1, 0, COLLECTS,
+    STEP(STEP_TAKEN, 0), 65, 0, 0, COLLECTS, STEP(STEP_LIMIT, 0), 0, COLLECTS};
+
+/* Rank 2 forgets rank 0 before it is told that rank 0 is there. */
+static const uint8_t forgets[] = {2 | ANSWERED | ALL, STEP(STEP_FORGET, 0), 8, COLLECTS,
+                                  COLLECTS};
+
 #define SEED(of) {#of, of, sizeof of}
 const struct tcp_bytes_seed tcp_bytes_seeds[] = {SEED(messages), SEED(sends), SEED(breaks),
                                                  SEED(gives_up), SEED(dials),
-                                                 SEED(strangers), SEED(streams)};
+                                                 SEED(strangers), SEED(streams), SEED(words),
+                                                 SEED(lies), SEED(forgets)};
 const int n_tcp_bytes_seeds = sizeof tcp_bytes_seeds / sizeof *tcp_bytes_seeds;

@@ -20,7 +20,7 @@ START_TEST(scripts_reach_something)
 
     ck_assert_msg(tcp_bytes_run(seed->bytes, seed->n, why), "%s: %s", seed->name, why);
     ck_assert_int_eq(sum->met, 1);
-    ck_assert_int_ge(sum->known, 1);
+    ck_assert_int_eq(sum->known > 0, strcmp(seed->name, "forgets") != 0);
     if (strcmp(seed->name, "messages") == 0)
         ck_assert(sum->words == 3 && sum->bulk == 2);   /* bulk: one was too long */
     if (strcmp(seed->name, "sends") == 0)
@@ -33,6 +33,12 @@ START_TEST(scripts_reach_something)
         ck_assert(sum->known == 2 && sum->gone == 1);
     if (strcmp(seed->name, "strangers") == 0)
         ck_assert(sum->refused == 1 && sum->goes_on == 1);
+    if (strcmp(seed->name, "streams") == 0)
+        ck_assert_int_eq(sum->gone, 0);
+    if (strcmp(seed->name, "words") == 0)
+        ck_assert_int_eq(sum->gone, 1);
+    if (strcmp(seed->name, "lies") == 0)
+        ck_assert(sum->gone == 1 && sum->sent == 0);
 }
 END_TEST
 
@@ -67,7 +73,7 @@ START_TEST(scripts_of_chance)
            (double)(clock_now_ns() - begun) / 1e9, s->known, s->gone, s->dropped,
            s->refused, s->words, s->bulk, s->sent, s->failed);
     ck_assert(s->known > SEEDS / 10 && s->gone > SEEDS / 40 && s->refused > SEEDS / 100);
-    ck_assert(s->words > SEEDS / 20 && s->bulk > SEEDS / 100 && s->sent > SEEDS / 20);
+    ck_assert(s->words > SEEDS / 40 && s->bulk > SEEDS / 200 && s->sent > SEEDS / 40);
 }
 END_TEST
 
