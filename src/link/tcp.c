@@ -211,15 +211,16 @@ static int listen_at(struct tcp_link *link, const struct sockaddr_storage *addre
     return error;
 }
 
-/* Listens at the job's address, by whichever of its addresses this machine has. */
+/* Listens at the first of the job's addresses that is one of this machine. If that port is
+ * taken, a rank 0 is there already, or another job. */
 static int listen_for_all(struct tcp_link *link)
 {
     int error = 0;
 
     for (int i = 0; i < link->n_meetings; i++) {
         error = listen_at(link, &link->meeting);
-        if (!error)
-            return 0;
+        if (!error || error == EADDRINUSE)
+            return error;
         take_next(link);
     }
     return error;
@@ -238,6 +239,20 @@ static int listen_anywhere(struct tcp_link *link)
     else if (local)
         ((struct sockaddr_in *)&any)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     return listen_at(link, &any);
+}
+
+/* The address of rank 0 that is tried next. Others come to this rank by the same family. */
+static bool try_next(struct tcp_link *link, struct link_entry *entry)
+{
+    int family = link->meeting.ss_family, error;
+
+    take_next(link);
+    if (link->meeting.ss_family == family)
+        return true;
+    close(link->listener);          /* which takes it out of epoll, too */
+    error = listen_anywhere(link);
+    return !error ||
+           fails(entry, DESCANT_SYSTEM, "tcp: cannot listen: %s", strerror(error));
 }
 
 static bool become_first(struct tcp_link *link)
@@ -264,11 +279,13 @@ static bool come(struct tcp_link *link, struct link_entry *entry)
     uint64_t began = clock_now_ns(), next = began, say = began + SAY_S * S;
     uint64_t until = began + (uint64_t)(entry->start_s * 1e9);
 
-    while (!link->met && !link->failed) {
+    for (bool again = false; !link->met && !link->failed;) {
         if (!link->meeter && link->now_ns >= next) {
+            if (again && !try_next(link, entry))
+                return false;
             link->meeter = tcp_connect(link, &link->meeting, o->host);
             next = link->now_ns + WAIT_MS * S / 1000;
-            take_next(link);
+            again = true;
         }
         rest(link, WAIT_MS * S / 1000 / 2);
         tcp_turn(link);

@@ -307,9 +307,15 @@ static bool is_greeted(struct tcp_connection *c, const struct tcp_hello *hello)
         c->peer->dialing = c;
     }
     struct tcp_peer *peer = c->peer;
-    if (hello->rank != peer->rank || hello->generation < peer->newest ||
-        (hello->generation == peer->newest && !is_there(peer)))
+    if (hello->rank != peer->rank || hello->generation < peer->newest)
         return false;
+    if (hello->generation == peer->newest && !is_there(peer)) {
+        peer->dialing = NULL;       /* it was given up here, and hears of it */
+        c->peer = NULL;
+        c->state = TCP_ENDS;
+        c->bye = true;
+        return true;
+    }
     if (hello->generation != peer->newest && peer->generation) {
         goes(peer);             /* and drops this connection */
         peer->dial_ns = after(link, SOON_MS);
@@ -404,6 +410,11 @@ static bool hear_place(struct tcp_connection *c, const struct tcp_frame *f,
         six->sin6_port = place.port;
     else
         four->sin_port = place.port;
+    if (peer->dialing)          /* to where the process before it was */
+        tcp_drop(peer->dialing);
+    peer->dialing = NULL;
+    if (place.generation > peer->newest)
+        goes(peer);
     peer->address = at;
     peer->at = place.generation;
     peer->listens = true;
@@ -572,7 +583,7 @@ static void let_go(struct tcp_connection *c)
     }
     if (link->meeter == c) {
         link->meeter = NULL;
-        if (*c->why) {          /* not once, as the other end may be going down */
+        if (*c->why && !link->met) {          /* not once, as the other end may be going down */
             text_line(link->why, sizeof link->why, c->why);
             link->failed = ++link->n_unmet >= UNMET;
         }
@@ -670,7 +681,7 @@ static void accept_all(struct tcp_link *link)
 
 static void dial(struct tcp_link *link)
 {
-    for (int k = 0; link->met && k < link->size; k++) {
+    for (int k = 0; link->met && !link->closing && k < link->size; k++) {
         struct tcp_peer *peer = &link->peers[k];
         bool wanted = mends(link, peer) ? !peer->gone : is_there(peer);
         if (k == link->rank || !wanted || !peer->listens || peer->connection ||
@@ -689,7 +700,7 @@ static uint64_t next_due(const struct tcp_link *link)
 {
     uint64_t due = UINT64_MAX;
 
-    for (int k = 0; link->met && k < link->size; k++) {
+    for (int k = 0; link->met && !link->closing && k < link->size; k++) {
         const struct tcp_peer *peer = &link->peers[k];
         bool wanted = mends(link, peer) ? !peer->gone : is_there(peer);
         if (k != link->rank && wanted && peer->listens && !peer->connection &&
@@ -706,10 +717,12 @@ static uint64_t next_due(const struct tcp_link *link)
 
 static void set_timer(struct tcp_link *link)
 {
-    uint64_t due = next_due(link), expired;
+    uint64_t due = next_due(link), expired, rung;
 
     if (read(link->timer, &expired, sizeof expired) < 0)
         expired = 0;            /* it had not rung */
+    if (read(link->bell, &rung, sizeof rung) < 0)
+        rung = 0;               /* nor had the bell, which only wakes */
     if (due == link->timer_ns && !expired)
         return;
     link->timer_ns = due;
@@ -725,21 +738,18 @@ void tcp_turn(struct tcp_link *link)
 {
     enum { EVENTS = 64 };
     struct epoll_event events[EVENTS];
-    int n;
 
     link->now_ns = clock_now_ns();
-    do {
-        n = epoll_wait(link->epoll, events, EVENTS, 0);
-        for (int i = 0; i < n; i++) {
-            if (events[i].data.ptr == &link->listener)
-                accept_all(link);
-            else if (events[i].data.ptr != link) {
-                struct tcp_connection *c = events[i].data.ptr;
-                if (!c->broken)
-                    came_over(c, events[i].events);
-            }
+    int n = epoll_wait(link->epoll, events, EVENTS, 0);     /* the rest: the next turn */
+    for (int i = 0; i < n; i++) {
+        if (events[i].data.ptr == &link->listener)
+            accept_all(link);
+        else if (events[i].data.ptr != link) {
+            struct tcp_connection *c = events[i].data.ptr;
+            if (!c->broken)
+                came_over(c, events[i].events);
         }
-    } while (n == EVENTS);
+    }
     sweep(link);
     dial(link);
     tell_places(link);

@@ -14,13 +14,16 @@
  *      messages find room, however many streams the peer has begun.
  *   4. Bytes of bulk may be on their way between a socket and a message's memory (`into`
  *      and `chunk` of the peer's connection). Before the message ends, they are told to go
- *      nowhere, or to come from zeros; a peer cannot end it sooner. */
+ *      nowhere, or to come from zeros; a peer cannot end it sooner.
+ *   5. No link is told that a series has ended before a later one gives it up. So of the
+ *      streams of series that are at rest only those that were used last are kept. */
 #include "link/tcp_parts.h"
 
 #include <limits.h>
 #include <string.h>
 
 enum { TOLD_AT = LINK_WORDS / 2 };      /* TAKEN is sent after so many words */
+enum { KEPT = TCP_STREAMS / 4 };
 
 static bool no_memory(struct tcp_link *link)
 {
@@ -54,15 +57,58 @@ void tcp_ended(struct tcp_link *link, struct link_ended ended)
 
 /* --- out --- */
 
+static void free_out(struct tcp_peer *peer, struct tcp_out *out);
+static void free_in(struct tcp_peer *peer, struct tcp_in *in);
+
+/* 5 */
+static void retire_outs(struct tcp_peer *peer)
+{
+    struct tcp_out **at = &peer->outs;
+
+    for (int n = 0; *at; n++) {
+        struct tcp_out *out = *at;
+        bool over = out->series && !out->first && out->n == out->opened;
+        if (n < KEPT || !over) {
+            at = &out->next;
+            continue;
+        }
+        *at = out->next;
+        free_out(peer, out);
+    }
+}
+
+static void retire_ins(struct tcp_peer *peer)
+{
+    struct tcp_in **at = &peer->ins;
+
+    for (int n = 0; *at; n++) {
+        struct tcp_in *in = *at;
+        bool over = in->series && !in->receives && !in->words && !in->owed && !in->want &&
+                    !in->total && in->received == in->opened;
+        if (n < KEPT || !over) {
+            at = &in->next;
+            continue;
+        }
+        *at = in->next;
+        free_in(peer, in);
+    }
+}
+
 /* heard: it is the peer that names the stream. */
 static struct tcp_out *find_out(struct tcp_peer *peer, int tag, uint64_t series, bool heard)
 {
-    struct tcp_out *out = peer->outs;
+    struct tcp_out **at = &peer->outs, *out;
     int n = 0;
 
-    for (; out; out = out->next, n++)
-        if (out->tag == tag && out->series == series)
+    for (; (out = *at); at = &out->next, n++)
+        if (out->tag == tag && out->series == series) {
+            *at = out->next;            /* the one that was used last comes first */
+            out->next = peer->outs;
+            peer->outs = out;
             return out;
+        }
+    if (n >= 2 * KEPT)
+        retire_outs(peer);
     if ((heard && n >= TCP_STREAMS) || !(out = memory_take(sizeof *out)))
         return NULL;
     out->tag = tag;
@@ -174,6 +220,8 @@ static bool hear_taken(struct tcp_peer *peer, const struct tcp_frame *f, const c
         *why = "it receives too many streams";
         return false;
     }
+    if (!out->n && f->index)
+        return true;                    /* 5: it was given up here, and is at rest */
     uint64_t sent = (out->at ? out->at->index : out->n) - is_leaving(peer, out);
     if (f->index > sent || f->index < out->received || f->total < out->opened ||
         f->total > INT64_MAX) {
@@ -198,12 +246,19 @@ static bool hear_taken(struct tcp_peer *peer, const struct tcp_frame *f, const c
 
 static struct tcp_in *find_in(struct tcp_peer *peer, int tag, uint64_t series, bool heard)
 {
-    struct tcp_in *in = peer->ins;
+    struct tcp_in **at = &peer->ins, *in;
 
-    while (in && (in->tag != tag || in->series != series))
-        in = in->next;
-    if (in || (heard && peer->n_ins >= TCP_STREAMS) || !(in = memory_take(sizeof *in)))
-        return in;
+    for (; (in = *at); at = &in->next)
+        if (in->tag == tag && in->series == series) {
+            *at = in->next;
+            in->next = peer->ins;
+            peer->ins = in;
+            return in;
+        }
+    if (peer->n_ins >= 2 * KEPT)
+        retire_ins(peer);
+    if ((heard && peer->n_ins >= TCP_STREAMS) || !(in = memory_take(sizeof *in)))
+        return NULL;
     in->tag = tag;
     in->series = series;
     in->next = peer->ins;

@@ -113,6 +113,8 @@ static void introduce(struct ranks *m)
 {
     struct ranks_peer *leader = &m->peers[m->leader];
 
+    if (m->left)
+        return;
     if (leader->greeted != leader->generation && leader->generation &&
         m->members[m->f.rank] != m->place.generation && !leader->manifest_op.busy &&
         ranks_peers_hello(m, m->leader))
