@@ -228,6 +228,8 @@ void ranks_lead_time(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
 
+    if (m->leads && lead->called)       /* a rank that knew an older epoch dropped it */
+        call_late(m);
     if (!lead->held_ns || m->now_ns - lead->held_ns < m->dead_ns)
         return;
     lead->held_ns = 0;

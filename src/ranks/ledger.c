@@ -209,6 +209,23 @@ void ledger_hear(struct ledger *l, const struct ledger_decision *w,
 
 /* --- other events --- */
 
+/* The lowest peer that is heard may have said FENCE before this one missed the
+ * coordinator. */
+static void promise_late(struct ledger *l)
+{
+    int r = 0;
+
+    while (r < l->o.ranks && (!l->seats[r].in_list[MEMBER] || l->seats[r].silent))
+        r++;
+    if (!l->member || !lead_is_silent(l) || r >= l->o.rank)
+        return;
+    uint64_t ballot = l->seats[r].told.ballot;
+    if (ballot > l->promised && ballot % (uint64_t)l->o.ranks == (uint64_t)r) {
+        ledger_promise(l, ballot);
+        ledger_owe(l, r, LEDGER_HERE);
+    }
+}
+
 void ledger_silent(struct ledger *l, int rank)
 {
     struct ledger_seat *s = &l->seats[rank];
@@ -218,6 +235,7 @@ void ledger_silent(struct ledger *l, int rank)
     if (s->told.generation != s->in_list[MEMBER])
         s->told.generation = 0;
     forget_counts(l);
+    promise_late(l);
     turn(l);
 }
 
@@ -313,6 +331,14 @@ bool ledger_took(struct ledger *l, struct ledger_version version,
     ledger_say_here(l);
     turn(l);
     return true;
+}
+
+void ledger_not_given(struct ledger *l)
+{
+    if (l->promised)
+        return;
+    l->wanted = (struct ledger_version){0, 0};
+    l->unsaid_ns = l->now_ns + l->o.lazy_ns / 8;
 }
 
 void ledger_retire(struct ledger *l)

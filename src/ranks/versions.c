@@ -277,7 +277,8 @@ static bool take(struct ranks *m, int from, const struct fetch *t, size_t bytes)
         return true;
     }
     if (!ledger_same(a->version, v->taken.version)) {
-        stop(v);                     /* the ledger knows better by now, or will */
+        stop(v);
+        ledger_not_given(m->ledger);
         return true;
     }
     if (a->which != v->taken.which || a->piece >= v->pieces || (a->piece && !v->came))
