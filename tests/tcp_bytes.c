@@ -345,8 +345,8 @@ static struct op *make_op(size_t size, unsigned char value, bool receives)
 
 static void look_beside(const struct op *op)
 {
-    for (size_t i = 0; i < GUARD; i++)
-        HOLDS(op->p[op->size + i] == BLANK);
+    for (size_t i = op->size; i < op->size + GUARD; i++)
+        HOLDS(op->p[i] == BLANK);
 }
 
 /* From now on nobody may touch it. */
