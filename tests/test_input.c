@@ -549,6 +549,44 @@ START_TEST(a_waiter_for_stdin_looks_again)
 }
 END_TEST
 
+static volatile sig_atomic_t signalled;
+
+static void note_signal(int signal)
+{
+    signalled = signal;
+}
+
+static bool is_signalled(void *of)
+{
+    (void)of;
+    return signalled;
+}
+
+/* A signal that ends a wait for bytes brings none, though its handler restarts calls. */
+START_TEST(a_signal_ends_a_read_of_stdin)
+{
+    struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART};
+    int ends[2], status;
+    ck_assert_int_eq(pipe(ends), 0);
+    sigaction(SIGTERM, &action, NULL);
+    pid_t reader = fork();
+    if (reader == 0) {
+        const char *path = "-";
+        struct data_options o = {.paths = &path, .n_paths = 1, .format = DATA_CRITEO,
+                                 .shared = _i ? share_memory(data_shared_bytes()) : NULL,
+                                 .stopped = is_signalled};
+        dup2(ends[0], 0);
+        _exit(read_chunks(&o, 0, 0).status == DESCANT_TIMEOUT ? 0 : 1);
+    }
+    wait_asleep(reader);
+    kill(reader, SIGTERM);
+    ck_assert_int_eq(waitpid(reader, &status, 0), reader);
+    ck_assert_int_eq(status, 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+END_TEST
+
 /* --- anything at all --- */
 
 /* Writes over some bytes, takes some out, or puts some in; returns where the first change is. */
@@ -681,5 +719,6 @@ int main(void)
     tcase_add_loop_test(tests, memory_runs_out, 0, 15);
     TCase *waits = new_case("waits", 30);
     tcase_add_loop_test(waits, a_waiter_for_stdin_looks_again, 0, 2);
+    tcase_add_loop_test(waits, a_signal_ends_a_read_of_stdin, 0, 2);
     return run_cases(waits, tests, NULL);
 }

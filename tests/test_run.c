@@ -288,9 +288,9 @@ START_TEST(a_signal_while_a_rank_waits)
     struct hosts_options o = options(2, 10, command);
     pid_t run = begin(&o);
     wait_said("it is started again", 1);
+    wait_said("[1] began", 1);
     kill(run, SIGTERM);
     ck_assert_int_eq(end_of(run), 128 + SIGTERM);
-    wait_said("[1] began", 1);
     ck_assert_int_eq(n_left(), 0);
 }
 END_TEST

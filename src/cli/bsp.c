@@ -6,6 +6,7 @@
 #include "control/control.h"
 #include "files/files.h"
 #include "link/mpi.h"
+#include "run/optimizer_rows.h"
 #include "run/progress.h"
 #include "sync/launcher.h"
 
@@ -34,17 +35,7 @@ static const struct option bsp_settings[] = {
     CHOICE("optimizer", optimizer.kind, "sgd|adagrad|adam|adamw|ftrl",
            "optimizer of the model"),
     REAL("lr", lr, 0, 1e6, "learning rate"),
-    REAL("momentum", optimizer.momentum, 0, 0.9999, "momentum of sgd"),
-    REAL("beta1", optimizer.beta1, 0, 0.9999,
-         "decay of the mean of gradients, of adam and adamw"),
-    REAL("beta2", optimizer.beta2, 0, 0.999999,
-         "decay of the mean of squares, of adam and adamw"),
-    REAL("epsilon", optimizer.epsilon, 0, 1, 
-         "added to the divisor, of adam, adamw and adagrad"),
-    REAL("beta", optimizer.beta, 0, 1e6,
-         "ftrl: the larger, the smaller are the first steps"),
-    REAL("l1", optimizer.l1, 0, 1e6,
-         "ftrl: the gain that a weight needs to differ from 0"),
+    OPTIMIZER_ROWS,
     REAL("l2", optimizer.l2, 0, 1e3, "weight decay"),
     REAL("clip", clip, 0, 1e12, "longest mean gradient of a step; 0: any"),
     INT("supersteps", supersteps, 0, 1e15,

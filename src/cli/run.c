@@ -16,7 +16,7 @@ static const struct option settings[] = {
     INT("per-host", each, 1, HOSTS_RANKS, "ranks on each host, -n for short"),
     INT("port", port, 0, 65535,
         "where rank 0 listens on the first host; 0: a random port, and none on one host"),
-    TEXT("secret", secret, 
+    TEXT("secret", secret,
          "the job's secret, a file that descant secret has made; without it, a new one"),
     FLAG("insecure", insecure, "no secret: any process that reaches the port may join"),
     {"restarts", OPTION_REAL, AT(restarts), 0, 1e5, "auto",

@@ -88,8 +88,10 @@ static descant_status refill(struct stream *s, const char *name, const struct lo
     s->at = 0;
     ssize_t n;
     do {
-        while (o && poll(&wait, 1, o->stopped ? TICK_MS : -1) == 0)
-            if (o->stopped(o->of))
+        /* A signal ends poll, too, and says nothing of bytes: a read would wait for them
+         * for ever. */
+        while (o && poll(&wait, 1, o->stopped ? TICK_MS : -1) <= 0)
+            if (o->stopped && o->stopped(o->of))
                 return DESCANT_TIMEOUT;
         n = read(s->fd, s->raw + s->filled, STREAM_RAW - s->filled);
     } while (n < 0 && (errno == EINTR || errno == EAGAIN));

@@ -211,8 +211,8 @@ static int listen_at(struct tcp_link *link, const struct sockaddr_storage *addre
     return error;
 }
 
-/* Listens at the first of the job's addresses that is one of this machine. If that port is
- * taken, a rank 0 is there already, or another job. */
+/* Listens at the first of the job's addresses that is one of this machine. If that port
+ * is taken, a rank 0 is there already, or another job. */
 static int listen_for_all(struct tcp_link *link)
 {
     int error = 0;
@@ -241,7 +241,7 @@ static int listen_anywhere(struct tcp_link *link)
     return listen_at(link, &any);
 }
 
-/* The address of rank 0 that is tried next. Others come to this rank by the same family. */
+/* Takes rank 0's next address. Others come to this rank by the same family. */
 static bool try_next(struct tcp_link *link, struct link_entry *entry)
 {
     int family = link->meeting.ss_family, error;
@@ -279,13 +279,12 @@ static bool come(struct tcp_link *link, struct link_entry *entry)
     uint64_t began = clock_now_ns(), next = began, say = began + SAY_S * S;
     uint64_t until = began + (uint64_t)(entry->start_s * 1e9);
 
-    for (bool again = false; !link->met && !link->failed;) {
+    while (!link->met && !link->failed) {
         if (!link->meeter && link->now_ns >= next) {
-            if (again && !try_next(link, entry))
+            if (next > began && !try_next(link, entry))
                 return false;
             link->meeter = tcp_connect(link, &link->meeting, o->host);
             next = link->now_ns + WAIT_MS * S / 1000;
-            again = true;
         }
         rest(link, WAIT_MS * S / 1000 / 2);
         tcp_turn(link);

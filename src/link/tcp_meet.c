@@ -18,38 +18,16 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
-
-#define MS UINT64_C(1000000)
 
 enum {
-    STRANGE_MS = 5000,          /* a stranger may be here for so long, */
-    YIELDS_MS = 100,            /* or for so long where others wait */
-    AGAIN_MS = 500,
     SOON_MS = 50,
-    GREET_MS = 3000,            /* the most that a process may take to answer */
-    REDIAL_MS = 300,            /* before a peer that does not listen any more is gone */
-    ENDS_MS = 2000,
-    UNMET = 3,                  /* so many handshakes with rank 0 fail */
-    SAY_MS = 10000              /* between two lines about strangers */
+    REDIAL_MS = 300             /* before a peer that does not listen any more is gone */
 };
 
 /* REFUSED.offset */
 enum refusal { REFUSED_NO, REFUSED_LATER, REFUSED_GONE, REFUSED_OLD };
 
 static const char magic[8] = "descant";
-
-static uint64_t after(const struct tcp_link *link, unsigned ms)
-{
-    return link->now_ns + ms * MS;
-}
-
-static bool is_there(const struct tcp_peer *peer)
-{
-    return peer->generation && !peer->gone;
-}
 
 bool tcp_make_peers(struct tcp_link *link)
 {
@@ -112,9 +90,9 @@ static void lose_address(struct tcp_peer *peer)
     peer->listens &= peer->rank == 0 || peer->at > peer->generation;
 }
 
-static void goes(struct tcp_peer *peer)
+void tcp_goes(struct tcp_peer *peer)
 {
-    if (!is_there(peer))
+    if (!tcp_is_there(peer))
         return;
     lose(peer);
     peer->gone = true;
@@ -125,7 +103,7 @@ static void goes(struct tcp_peer *peer)
 static void owe_places(struct tcp_link *link, int rank)
 {
     for (int k = 1; link->owes_place && k < link->size; k++) {
-        if (k == rank || !is_there(&link->peers[k]))
+        if (k == rank || !tcp_is_there(&link->peers[k]))
             continue;
         link->owes_place[k * link->size + rank] = rank != 0;
         link->owes_place[rank * link->size + k] = true;
@@ -159,7 +137,7 @@ static void opens(struct tcp_connection *c, struct tcp_peer *peer, uint64_t gene
     tell(link, peer, false);
 }
 
-/* What has not been told of a peer that is forgotten is told no more. */
+/* News of a peer that is forgotten, and that collect has not told, is dropped. */
 static void untell(struct tcp_link *link, int rank)
 {
     int n = 0;
@@ -276,10 +254,10 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
     struct tcp_peer *peer = &link->peers[rank];
     if (hello->generation < peer->newest)
         return turn_away(c, REFUSED_OLD, peer->newest, "a newer process has this rank");
-    if (hello->generation == peer->newest && !is_there(peer))
+    if (hello->generation == peer->newest && !tcp_is_there(peer))
         return turn_away(c, REFUSED_GONE, 0, "it was given up here, and must come anew");
     if (hello->generation != peer->newest && peer->generation) {
-        goes(peer);
+        tcp_goes(peer);
         return turn_away(c, REFUSED_LATER, 0, "");
     }
     learn_address(c, peer, hello->generation, hello->port);
@@ -309,7 +287,7 @@ static bool is_greeted(struct tcp_connection *c, const struct tcp_hello *hello)
     struct tcp_peer *peer = c->peer;
     if (hello->rank != peer->rank || hello->generation < peer->newest)
         return false;
-    if (hello->generation == peer->newest && !is_there(peer)) {
+    if (hello->generation == peer->newest && !tcp_is_there(peer)) {
         peer->dialing = NULL;       /* it was given up here, and hears of it */
         c->peer = NULL;
         c->state = TCP_ENDS;
@@ -317,8 +295,8 @@ static bool is_greeted(struct tcp_connection *c, const struct tcp_hello *hello)
         return true;
     }
     if (hello->generation != peer->newest && peer->generation) {
-        goes(peer);             /* and drops this connection */
-        peer->dial_ns = after(link, SOON_MS);
+        tcp_goes(peer);             /* and drops this connection */
+        peer->dial_ns = tcp_after(link, SOON_MS);
         return true;
     }
     text_line(peer->host, sizeof peer->host, hello->name);
@@ -368,13 +346,14 @@ static bool hear_refused(struct tcp_connection *c, const struct tcp_frame *f,
     } else if (f->offset == REFUSED_NO && !link->met) {
         text_line(link->why, sizeof link->why, text);
         link->failed = true;
-    } else if (f->offset == REFUSED_GONE && peer && is_there(peer)) {
-        goes(peer);
+    } else if (f->offset == REFUSED_GONE && peer && tcp_is_there(peer)) {
+        tcp_goes(peer);
     } else if (f->offset != REFUSED_LATER && peer) {
         peer->listens &= peer->rank == 0;
     }
     if (peer)
-        peer->dial_ns = after(link, f->offset == REFUSED_LATER ? SOON_MS : AGAIN_MS);
+        peer->dial_ns =
+            tcp_after(link, f->offset == REFUSED_LATER ? SOON_MS : TCP_AGAIN_MS);
     tcp_drop(c);
     return true;
 }
@@ -394,7 +373,7 @@ static bool hear_place(struct tcp_connection *c, const struct tcp_frame *f,
         return false;
     struct tcp_peer *peer = &link->peers[place.rank];
     if (place.rank >= link->rank || place.generation < peer->newest ||
-        (place.generation == peer->newest && !is_there(peer)))
+        (place.generation == peer->newest && !tcp_is_there(peer)))
         return true;            /* the higher rank connects */
     struct sockaddr_storage at = link->meeting;
     struct sockaddr_in6 *six = (struct sockaddr_in6 *)&at;
@@ -414,7 +393,7 @@ static bool hear_place(struct tcp_connection *c, const struct tcp_frame *f,
         tcp_drop(peer->dialing);
     peer->dialing = NULL;
     if (place.generation > peer->newest)
-        goes(peer);
+        tcp_goes(peer);
     peer->address = at;
     peer->at = place.generation;
     peer->listens = true;
@@ -440,8 +419,7 @@ static struct tcp_place place_of(const struct tcp_peer *peer)
     return place;
 }
 
-/* Rank 0 tells ranks of each other, as far as there is room. */
-static void tell_places(struct tcp_link *link)
+void tcp_tell_places(struct tcp_link *link)
 {
     bool owes = false;
 
@@ -451,13 +429,13 @@ static void tell_places(struct tcp_link *link)
             const struct tcp_peer *to = &link->peers[k], *of = &link->peers[j];
             if (!*owed)
                 continue;
-            if (is_there(to) && is_there(of) && of->listens && to->connection) {
+            if (tcp_is_there(to) && tcp_is_there(of) && of->listens && to->connection) {
                 struct tcp_place place = place_of(of);
                 owes |= *owed = !tcp_say(
                     to->connection,
                     (struct tcp_frame){.what = TCP_PEER, .bytes = sizeof place}, &place);
             } else {
-                *owed = is_there(to) && is_there(of);
+                *owed = tcp_is_there(to) && tcp_is_there(of);
                 owes |= *owed;
             }
         }
@@ -466,8 +444,8 @@ static void tell_places(struct tcp_link *link)
 
 /* --- connections --- */
 
-static bool heard(struct tcp_connection *c, const struct tcp_frame *f,
-                  const unsigned char *bytes)
+bool tcp_meet_heard(struct tcp_connection *c, const struct tcp_frame *f,
+                    const unsigned char *bytes)
 {
     switch ((enum tcp_what)f->what) {
     case TCP_HELLO:
@@ -485,27 +463,21 @@ static bool heard(struct tcp_connection *c, const struct tcp_frame *f,
     case TCP_BYE:
         if (c->state != TCP_OPEN)
             return false;
-        goes(c->peer);
+        tcp_goes(c->peer);
         return true;
     default:
         return false;
     }
 }
 
-static bool mends(const struct tcp_link *link, const struct tcp_peer *peer)
-{
-    return link->rank > peer->rank;
-}
-
-/* It has connected, or could not. */
-static void connected(struct tcp_connection *c)
+void tcp_meet_connected(struct tcp_connection *c)
 {
     struct tcp_link *link = c->link;
     struct tcp_peer *peer = c->peer;
     int error = tcp_error(c);
 
     c->since_ns = link->now_ns;
-    if (!error && (!peer || mends(link, peer))) {
+    if (!error && (!peer || tcp_mends(link, peer))) {
         c->state = TCP_GREETS;
         say_hello(c, peer ? peer->rank : 0, peer ? peer->generation : 0);
         return;
@@ -516,267 +488,15 @@ static void connected(struct tcp_connection *c)
         return;
     }
     peer->dialing = NULL;
-    peer->dial_ns = after(link, error == ECONNREFUSED && is_there(peer) ? SOON_MS
-                                                                        : AGAIN_MS);
+    peer->dial_ns = tcp_after(link, error == ECONNREFUSED && tcp_is_there(peer) ? SOON_MS
+                                                                        : TCP_AGAIN_MS);
     if (error != ECONNREFUSED) {
         peer->refused_ns = 0;
-    } else if (!is_there(peer)) {
+    } else if (!tcp_is_there(peer)) {
         peer->listens &= peer->rank == 0;
     } else if (!peer->refused_ns) {
         peer->refused_ns = link->now_ns;
-    } else if (link->now_ns - peer->refused_ns >= REDIAL_MS * MS) {
-        goes(peer);
+    } else if (link->now_ns - peer->refused_ns >= REDIAL_MS * TCP_MS) {
+        tcp_goes(peer);
     }
-}
-
-static void say_strange(const struct tcp_connection *c)
-{
-    struct tcp_link *link = c->link;
-
-    link->n_unsaid++;
-    if (link->said_ns && link->now_ns - link->said_ns < SAY_MS * MS)
-        return;
-    link->said_ns = link->now_ns;
-    log_say(link->log, DESCANT_WARNING,
-            "tcp: %llu connection%s to this rank came from no rank of the job%s%s",
-            (unsigned long long)link->n_unsaid, link->n_unsaid == 1 ? "" : "s",
-            *c->why ? ", the last one from " : "", c->why);
-    link->n_unsaid = 0;
-}
-
-/* The connection has sent no HELLO of a rank. One that came and went in silence is not
- * logged, since ranks make such connections, too, when the other rank's came first. */
-static void left_strange(struct tcp_connection *c)
-{
-    if (c->state != TCP_LISTENS)
-        return;
-    c->state = TCP_ENDS;
-    if (c->in_n || c->bad || *c->why || c->link->now_ns - c->since_ns > YIELDS_MS * MS)
-        say_strange(c);
-}
-
-/* How long a connection may be in its state, in ms; 0: as long as it is open. */
-static unsigned patience(const struct tcp_connection *c)
-{
-    static const unsigned ms[] = {[TCP_CONNECTING] = GREET_MS, [TCP_GREETS] = GREET_MS,
-                                  [TCP_LISTENS] = STRANGE_MS, [TCP_OPEN] = 0,
-                                  [TCP_ENDS] = ENDS_MS};
-    return ms[c->state];
-}
-
-/* It is of no use any more: neither to its peer, nor to meet rank 0. */
-static void let_go(struct tcp_connection *c)
-{
-    struct tcp_link *link = c->link;
-    struct tcp_peer *peer = c->peer;
-
-    left_strange(c);
-    if (peer && peer->connection == c) {
-        peer->connection = NULL;
-        peer->dial_ns = link->now_ns;
-        if (c->bad)
-            goes(peer);
-    }
-    if (peer && peer->dialing == c) {
-        peer->dialing = NULL;
-        peer->dial_ns = after(link, AGAIN_MS);
-    }
-    if (link->meeter == c) {
-        link->meeter = NULL;
-        if (*c->why && !link->met) {          /* not once, as the other end may be going down */
-            text_line(link->why, sizeof link->why, c->why);
-            link->failed = ++link->n_unmet >= UNMET;
-        }
-    }
-}
-
-static void came_over(struct tcp_connection *c, uint32_t events)
-{
-    if (c->state == TCP_CONNECTING && (c->error || (events & (EPOLLOUT | EPOLLERR |
-                                                               EPOLLHUP))))
-        connected(c);
-    if (!c->broken && c->shakes && c->state != TCP_CONNECTING && !tcp_shake(c)) {
-        if (*c->why) {          /* the other end is to hear why */
-            let_go(c);
-            tcp_linger(c);
-        }
-        return;
-    }
-    if (!c->broken && c->state == TCP_ENDS && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
-        tcp_swallow(c);
-    else if (!c->broken && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) &&
-             c->state != TCP_CONNECTING)
-        tcp_read(c, heard);
-}
-
-static void sweep(struct tcp_link *link)
-{
-    for (struct tcp_connection **at = &link->connections, *c; (c = *at);) {
-        unsigned most = patience(c);
-        if (most && link->now_ns - c->since_ns > most * MS)
-            tcp_drop(c);
-        if (!c->broken) {
-            at = &c->next;
-            continue;
-        }
-        *at = c->next;
-        let_go(c);
-        tcp_free(c);
-    }
-}
-
-static void hold(struct tcp_link *link, bool holds)
-{
-    struct epoll_event event = {.events = holds ? 0 : EPOLLIN,
-                                .data.ptr = &link->listener};
-
-    if (link->holds != holds)
-        epoll_ctl(link->epoll, EPOLL_CTL_MOD, link->listener, &event);
-    link->holds = holds;
-}
-
-static struct tcp_connection *oldest_stranger(const struct tcp_link *link)
-{
-    struct tcp_connection *oldest = NULL;
-
-    for (struct tcp_connection *c = link->connections; c; c = c->next)
-        if (c->strange && (!oldest || c->since_ns < oldest->since_ns))
-            oldest = c;
-    return oldest;
-}
-
-/* Among many strangers the oldest makes room, once a rank would have said HELLO: silent
- * connections keep no rank out for long. Later ones wait in the kernel's queue. */
-static bool yields(struct tcp_link *link)
-{
-    struct tcp_connection *oldest = oldest_stranger(link);
-
-    if (!oldest || link->now_ns - oldest->since_ns < YIELDS_MS * MS)
-        return false;
-    tcp_drop(oldest);
-    left_strange(oldest);
-    return true;
-}
-
-static bool make_room(struct tcp_link *link)
-{
-    return link->n_strangers < TCP_STRANGERS || yields(link);
-}
-
-/* The last accept has failed for lack of descriptors, or of memory. */
-static bool lacks(void)
-{
-    return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-}
-
-static void accept_all(struct tcp_link *link)
-{
-    bool room;
-
-    do
-        errno = 0;
-    while ((room = make_room(link)) && (tcp_accept(link) || (lacks() && yields(link))));
-    hold(link, !room || lacks());
-}
-
-static void dial(struct tcp_link *link)
-{
-    for (int k = 0; link->met && !link->closing && k < link->size; k++) {
-        struct tcp_peer *peer = &link->peers[k];
-        bool wanted = mends(link, peer) ? !peer->gone : is_there(peer);
-        if (k == link->rank || !wanted || !peer->listens || peer->connection ||
-            peer->dialing || link->now_ns < peer->dial_ns)
-            continue;
-        peer->dialing = tcp_connect(link, &peer->address,
-                                    k == 0 ? link->options.host : NULL);
-        peer->dial_ns = after(link, AGAIN_MS);
-        if (peer->dialing)
-            peer->dialing->peer = peer;
-    }
-}
-
-/* The next time at which something is due that no socket tells of. */
-static uint64_t next_due(const struct tcp_link *link)
-{
-    uint64_t due = UINT64_MAX;
-
-    for (int k = 0; link->met && !link->closing && k < link->size; k++) {
-        const struct tcp_peer *peer = &link->peers[k];
-        bool wanted = mends(link, peer) ? !peer->gone : is_there(peer);
-        if (k != link->rank && wanted && peer->listens && !peer->connection &&
-            !peer->dialing && peer->dial_ns < due)
-            due = peer->dial_ns;
-    }
-    for (const struct tcp_connection *c = link->connections; c; c = c->next) {
-        unsigned ms = link->holds && c->strange ? YIELDS_MS : patience(c);
-        if (ms && c->since_ns + ms * MS < due)
-            due = c->since_ns + ms * MS;
-    }
-    return link->holds && after(link, YIELDS_MS) < due ? after(link, YIELDS_MS) : due;
-}
-
-static void set_timer(struct tcp_link *link)
-{
-    uint64_t due = next_due(link), expired, rung;
-
-    if (read(link->timer, &expired, sizeof expired) < 0)
-        expired = 0;            /* it had not rung */
-    if (read(link->bell, &rung, sizeof rung) < 0)
-        rung = 0;               /* nor had the bell, which only wakes */
-    if (due == link->timer_ns && !expired)
-        return;
-    link->timer_ns = due;
-    struct itimerspec at = {.it_value = {0, 0}};
-    if (due != UINT64_MAX) {
-        at.it_value.tv_sec = (time_t)(due / UINT64_C(1000000000));
-        at.it_value.tv_nsec = (long)(due % UINT64_C(1000000000)) + 1;
-    }
-    timerfd_settime(link->timer, TFD_TIMER_ABSTIME, &at, NULL);
-}
-
-void tcp_turn(struct tcp_link *link)
-{
-    enum { EVENTS = 64 };
-    struct epoll_event events[EVENTS];
-
-    link->now_ns = clock_now_ns();
-    int n = epoll_wait(link->epoll, events, EVENTS, 0);     /* the rest: the next turn */
-    for (int i = 0; i < n; i++) {
-        if (events[i].data.ptr == &link->listener)
-            accept_all(link);
-        else if (events[i].data.ptr != link) {
-            struct tcp_connection *c = events[i].data.ptr;
-            if (!c->broken)
-                came_over(c, events[i].events);
-        }
-    }
-    sweep(link);
-    dial(link);
-    tell_places(link);
-    for (struct tcp_connection *c = link->connections; c; c = c->next) {
-        if (c->state == TCP_CONNECTING && c->error)
-            connected(c);
-        tcp_flush(c);
-    }
-    sweep(link);
-    if (link->holds)
-        accept_all(link);
-    set_timer(link);
-}
-
-bool tcp_leaves(struct tcp_link *link)
-{
-    bool left = true;
-
-    link->closing = true;
-    for (int k = 0; k < link->size; k++) {
-        struct tcp_peer *peer = &link->peers[k];
-        bool words = tcp_has_words(peer);
-        if (is_there(peer) && !(peer->connection && words))
-            tcp_forget(peer);
-        left &= !peer->connection;
-    }
-    for (const struct tcp_connection *c = link->connections; c; c = c->next)
-        left &= c->state != TCP_ENDS;
-    return left;
 }

@@ -2,7 +2,8 @@
 /* The parts of the link over TCP; for its files alone, which call each other downwards:
  *
  *   tcp.c           the link's table: meeting, collecting, sleeping, closing
- *   tcp_meet.c      the peers: HELLO, coming, going; the connections to make, and when
+ *   tcp_turn.c      one turn: sockets are read, dialled, swept away and written
+ *   tcp_meet.c      the peers: HELLO, coming, going, and their addresses
  *   tcp_socket.c    connections: bytes between sockets and frames
  *   tcp_stream.c    messages, and the frames by which they travel; it knows no socket
  *   tcp_options.c   the address
@@ -98,7 +99,7 @@ struct tcp_word {
  * and never both. */
 struct tcp_in {
     struct tcp_in *next, *next_owed;
-    int tag, n_words;
+    int tag;
     uint64_t series, received, opened;
     uint64_t told_received, told_opened;
     struct tcp_receive *receives, *last_receive;
@@ -187,7 +188,8 @@ struct tcp_link {
     struct tcp_receive *any[LINK_TAGS], *last_any[LINK_TAGS];
     struct tcp_connection *connections;
     struct tcp_connection *meeter;      /* while this rank has none */
-    int n_strangers, meet_error;        /* that are open; errno of the meeter's last try */
+    int n_strangers;                    /* that are open */
+    int meet_error;                     /* errno of the meeter's last try */
     int n_unmet;                        /* tries that TLS has refused */
     bool holds;                 /* so many strangers that no more are let in */
     bool *owes_place;           /* rank 0: (size, size) the first is to be told of the
@@ -269,10 +271,38 @@ int tcp_error(struct tcp_connection *c);        /* of a connect that is over; er
 
 /* --- tcp_meet.c --- */
 
+#define TCP_MS UINT64_C(1000000)
+enum { TCP_AGAIN_MS = 500 };                    /* between two tries to connect */
+
+static inline uint64_t tcp_after(const struct tcp_link *link, unsigned ms)
+{
+    return link->now_ns + ms * TCP_MS;
+}
+
+static inline bool tcp_is_there(const struct tcp_peer *peer)
+{
+    return peer->generation && !peer->gone;
+}
+
+/* This rank connects to the peer, and makes a connection anew that has broken. */
+static inline bool tcp_mends(const struct tcp_link *link, const struct tcp_peer *peer)
+{
+    return link->rank > peer->rank;
+}
+
 bool tcp_make_peers(struct tcp_link *link);     /* once the size is known */
+bool tcp_meet_heard(struct tcp_connection *c, const struct tcp_frame *frame,
+                    const unsigned char *bytes);
+void tcp_meet_connected(struct tcp_connection *c);      /* or it could not */
+/* Rank 0 tells ranks of each other, as far as there is room. */
+void tcp_tell_places(struct tcp_link *link);
+void tcp_goes(struct tcp_peer *peer);           /* collect tells, if it was there */
+void tcp_forget(struct tcp_peer *peer);
+
+/* --- tcp_turn.c --- */
+
 /* Reads all sockets, does what is due by time, and then writes all that can leave. */
 void tcp_turn(struct tcp_link *link);
-void tcp_forget(struct tcp_peer *peer);
 /* Words that have ended leave, and then BYE. True: nothing is on its way any more. */
 bool tcp_leaves(struct tcp_link *link);
 

@@ -13,8 +13,8 @@
  *      this end take is LINK_WORDS words of each of TCP_STREAMS streams. This end's own
  *      messages find room, however many streams the peer has begun.
  *   4. Bytes of bulk may be on their way between a socket and a message's memory (`into`
- *      and `chunk` of the peer's connection). Before the message ends, they are told to go
- *      nowhere, or to come from zeros; a peer cannot end it sooner.
+ *      and `chunk` of the peer's connection). Before the message ends, they are sent to
+ *      nowhere, or come from zeros; a peer cannot end it sooner.
  *   5. No link is told that a series has ended before a later one gives it up. So of the
  *      streams of series that are at rest only those that were used last are kept. */
 #include "link/tcp_parts.h"
@@ -22,8 +22,8 @@
 #include <limits.h>
 #include <string.h>
 
-enum { TOLD_AT = LINK_WORDS / 2 };      /* TAKEN is sent after so many words */
-enum { KEPT = TCP_STREAMS / 4 };
+enum { TOLD_AT = LINK_WORDS / 2 /* TAKEN is sent after so many words */,
+       KEPT = TCP_STREAMS / 4 };
 
 static bool no_memory(struct tcp_link *link)
 {
@@ -60,8 +60,7 @@ void tcp_ended(struct tcp_link *link, struct link_ended ended)
 static void free_out(struct tcp_peer *peer, struct tcp_out *out);
 static void free_in(struct tcp_peer *peer, struct tcp_in *in);
 
-/* 5 */
-static void retire_outs(struct tcp_peer *peer)
+static void retire_outs(struct tcp_peer *peer)      /* 5 */
 {
     struct tcp_out **at = &peer->outs;
 
@@ -95,7 +94,8 @@ static void retire_ins(struct tcp_peer *peer)
 }
 
 /* heard: it is the peer that names the stream. */
-static struct tcp_out *find_out(struct tcp_peer *peer, int tag, uint64_t series, bool heard)
+static struct tcp_out *find_out(struct tcp_peer *peer, int tag, uint64_t series,
+                                bool heard)
 {
     struct tcp_out **at = &peer->outs, *out;
     int n = 0;
@@ -321,7 +321,6 @@ static void fill_from_words(struct tcp_peer *peer, struct tcp_in *in)
     while (in->words && in->receives) {
         struct tcp_word *word = in->words;
         in->words = word->next;
-        in->n_words--;
         fill(peer, in, word->p, word->bytes);
         memory_give(word);
     }
@@ -419,7 +418,6 @@ static bool hear_word(struct tcp_peer *peer, struct tcp_in *in, const struct tcp
         else
             in->words = word;
         in->last_word = word;
-        in->n_words++;
         take_any(peer, in);
     }
     owe_words(peer, in);

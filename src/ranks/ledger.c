@@ -217,7 +217,7 @@ static void promise_late(struct ledger *l)
 
     while (r < l->o.ranks && (!l->seats[r].in_list[MEMBER] || l->seats[r].silent))
         r++;
-    if (!l->member || !lead_is_silent(l) || r >= l->o.rank)
+    if (!l->member || !coordinator_is_silent(l) || r >= l->o.rank)
         return;
     uint64_t ballot = l->seats[r].told.ballot;
     if (ballot > l->promised && ballot % (uint64_t)l->o.ranks == (uint64_t)r) {
@@ -382,7 +382,7 @@ void ledger_time(struct ledger *l, uint64_t now_ns)
             ledger_say_here(l);
         l->asked = (l->asked + 1) % l->o.ranks;
         /* all that it knows may be dead, and others in a newer epoch */
-        bool stuck = (l->promised || lead_is_silent(l)) &&
+        bool stuck = (l->promised || coordinator_is_silent(l)) &&
                      now_ns >= l->stood_ns + l->o.dead_ns;
         if ((!l->member || stuck) && !l->leaves)
             ledger_owe(l, l->asked, LEDGER_HERE);

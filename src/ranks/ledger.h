@@ -149,7 +149,7 @@ void ledger_whole(struct ledger *l);             /* the round that is open here 
  * version's. False: the version is no longer wanted; drop it. */
 bool ledger_took(struct ledger *l, struct ledger_version version,
                  const struct ledger_entry *merged, bool hollow);
-/* The donor has not the version that was to be fetched: this peer is to be told of another
+/* The donor lacks the version that was to be fetched: this peer is to be told of another
  * one. */
 void ledger_not_given(struct ledger *l);
 void ledger_leave(struct ledger *l);                /* stay until LEDGER_OUT */

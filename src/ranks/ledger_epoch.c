@@ -191,7 +191,7 @@ static bool is_candidate(const struct ledger *l)
     for (int r = 0; r < l->o.rank; r++)
         if (l->seats[r].in_list[MEMBER] && !l->seats[r].silent)
             return false;
-    return lead_is_silent(l);
+    return coordinator_is_silent(l);
 }
 
 /* Nothing is under way: the epoch can end and cost no member a round. */
@@ -264,7 +264,7 @@ void ledger_hear_fence(struct ledger *l, struct ledger_seat *s,
 {
     uint64_t ranks = (uint64_t)l->o.ranks;
     bool elsewhere = l->promised ? holds_off(l) && w->ballot % ranks > l->promised % ranks
-                                 : !lead_is_silent(l);
+                                 : !coordinator_is_silent(l);
 
     if (!l->member || !s->in_list[MEMBER])
         return;

@@ -73,7 +73,7 @@ struct ledger {
 
 /* --- ledger_state.c --- */
 
-static inline bool lead_is_silent(const struct ledger *l)
+static inline bool coordinator_is_silent(const struct ledger *l)
 {
     return l->coordinator < 0 || l->seats[l->coordinator].silent;
 }

@@ -547,9 +547,9 @@ enum fabric_progress ranks_rows_poll(struct ranks *m, struct rows_part *part);
 /* before close: takes the round in hand */
 bool ranks_rows_takes(struct fabric *f);
 /* Where ranks come and go: */
-void ranks_rows_changed(struct ranks *m);
+void ranks_rows_changed(struct ranks *m);           /* another epoch stands */
 /* The rows that this rank has, or takes, are not the job's. */
-void ranks_rows_forget(struct ranks *m);           /* another epoch stands */
+void ranks_rows_forget(struct ranks *m);
 /* Since when a round with both the rank and this one goes on; 0: there is none. */
 uint64_t ranks_rows_since(const struct ranks *m, int rank);
 /* the number of this rank's parts that are in no rows */

@@ -278,7 +278,8 @@ static bool take(struct ranks *m, int from, const struct fetch *t, size_t bytes)
     }
     if (!ledger_same(a->version, v->taken.version)) {
         stop(v);
-        ledger_not_given(m->ledger);
+        if (v->taken.which != VERSION_ROWS)     /* a round of rows tells of rows */
+            ledger_not_given(m->ledger);
         return true;
     }
     if (a->which != v->taken.which || a->piece >= v->pieces || (a->piece && !v->came))

@@ -5,6 +5,7 @@
 #include "run/config.h"
 
 #include "base/option_rows.h"
+#include "run/optimizer_rows.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -46,17 +47,7 @@ const struct option train_settings[] = {
            "as the dense part's where the model is linear or fm"),
     REAL("lr", lr, 0, 1e6, "learning rate\t0.7 where linear, fm have ftrl"),
     REAL("table-lr", table_lr, 0, 1e6, "learning rate of the tables; 0: that of --lr"),
-    REAL("momentum", optimizer.momentum, 0, 0.9999, "momentum of sgd"),
-    REAL("beta1", optimizer.beta1, 0, 0.9999,
-         "decay of the mean of gradients, of adam and adamw"),
-    REAL("beta2", optimizer.beta2, 0, 0.999999,
-         "decay of the mean of squares, of adam and adamw"),
-    REAL("epsilon", optimizer.epsilon, 0, 1, 
-         "added to the divisor, of adam, adamw and adagrad"),
-    REAL("beta", optimizer.beta, 0, 1e6,
-         "ftrl: the larger, the smaller are the first steps"),
-    REAL("l1", optimizer.l1, 0, 1e6,
-         "ftrl: the gain that a weight needs to differ from 0"),
+    OPTIMIZER_ROWS,
     REAL("l2", optimizer.l2, 0, 1e3,
          "weight decay of the dense part; ftrl: of rows, too"),
     CHOICE("schedule", schedule, "constant|linear|cosine", "learning rate over the data"),
