@@ -35,6 +35,8 @@ struct head {
     uint64_t sum;               /* of all fields before it */
 };
 
+/* `has` holds the HAS_ bits. `sum` is that of the fields before it, and begins with the
+ * block's number, counted from 1: so a block in another one's place is damaged. */
 struct block_head {
     uint64_t n, n_ids, has, arrays_sum, sum;
 };
@@ -44,6 +46,8 @@ struct tail {
     char magic[CACHE_MAGIC_BYTES];
 };
 
+/* Goes on from `sum`, so that arrays can be summed one after the other. The length is
+ * part of it: zero bytes at the end count. */
 static uint64_t sum_of(const void *bytes, size_t n, uint64_t sum)
 {
     const unsigned char *at = bytes;
@@ -84,10 +88,10 @@ struct cache_writer {
     const char *name;
     FILE *file;
     struct data_shape shape;
-    uint64_t at;
-    uint64_t *index;
+    uint64_t at;                /* bytes written */
+    uint64_t *index;            /* (n_blocks) where each block begins */
     size_t n_blocks, index_room;
-    descant_status status;
+    descant_status status;      /* the first failure; nothing is written after it */
 };
 
 static descant_status put(struct cache_writer *w, const void *bytes, size_t n)
@@ -201,7 +205,7 @@ descant_status cache_close(struct cache_writer *w)
 struct cache_file {
     const char *path;
     int fd;
-    uint64_t bytes;
+    uint64_t bytes;             /* of the file, when it was opened */
     uint64_t *index;            /* n_blocks, and where the index begins */
     uint64_t n_blocks;
 };
@@ -210,9 +214,9 @@ struct cache {
     const struct log *log;
     struct data_shape shape;
     struct cache_file *files;
-    char *names;
+    char *names;                /* the paths' own copy */
     size_t n_files;
-    uint64_t n_blocks, epochs;
+    uint64_t n_blocks, epochs;  /* blocks of all files, of one epoch */
 };
 
 static descant_status corrupt(const struct cache *c, const struct cache_file *f,
@@ -238,6 +242,8 @@ static descant_status read_at(const struct cache *c, const struct cache_file *f,
     return DESCANT_OK;
 }
 
+/* The first file's shape becomes the cache's, and those of the others must be the
+ * same. */
 static descant_status read_head(struct cache *c, const struct cache_file *f)
 {
     struct head h;
@@ -266,6 +272,9 @@ static descant_status read_head(struct cache *c, const struct cache_file *f)
     return DESCANT_OK;
 }
 
+/* The number of blocks is compared with the file's size before memory is taken for it.
+ * The places must begin behind the head and rise, each with room for a block's head:
+ * read_block relies on that. */
 static descant_status read_index(struct cache *c, struct cache_file *f)
 {
     struct tail t;
@@ -360,6 +369,8 @@ uint64_t cache_chunks(const struct cache *c)
     return c->n_blocks * c->epochs;
 }
 
+/* Whether the block's arrays fill its `room` bytes exactly. The first test keeps the
+ * products of sizes_of from overflowing. */
 static bool fits(const struct cache *c, const struct block_head *h, uint64_t room)
 {
     size_t sizes[ARRAYS];
@@ -378,6 +389,7 @@ static bool fits(const struct cache *c, const struct block_head *h, uint64_t roo
     return left == 0 && ids && (h->has & HAS_OFFSETS || h->n_ids == plain);
 }
 
+/* NaN and Inf have all bits of the exponent set, and no other float has. */
 static bool finite_all(const float *x, size_t bytes)
 {
     static const uint32_t exponent = 0x7f800000;
@@ -390,6 +402,9 @@ static bool finite_all(const float *x, size_t bytes)
     return !bad;
 }
 
+/* Tests in this order: the head's sum, and its sizes, before memory is taken for them;
+ * the sum of the arrays, and offsets that lead out of no array; then what a model may
+ * rely on, that labels are classes and no value is NaN or Inf. */
 static descant_status read_block(const struct cache *c, const struct cache_file *f,
                                  uint64_t k, struct block *block)
 {

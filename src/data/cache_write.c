@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Writes a cache of other files' examples. */
+/* Writes a cache of other files' examples: reads chunk after chunk, and adds each block
+ * as it comes. The first failure ends it. Then the file has only a part of the examples,
+ * though it may be a whole cache by its form: the caller throws it away. */
 #include "data/reader.h"
 
 descant_status cache_write(FILE *file, const char *name, const struct data_options *from,

@@ -103,6 +103,8 @@ static inline uint64_t digits8(const char *at, size_t n)
            32;
 }
 
+/* As digits8 for any number of digits up to 18, all of which fit. False: there are more,
+ * or other bytes. */
 static bool digits18(const char *at, size_t n, uint64_t *out)
 {
     uint64_t x = 0;
@@ -127,6 +129,7 @@ static bool bad_number(struct parser *parser, int column, const char *at, size_t
                     digits && from + digits == n ? "too large" : "not a whole number");
 }
 
+/* The feature of an integer's n bytes; false: they are no integer of up to 18 digits. */
 static inline bool dense(struct parser *parser, const char *at, size_t n, float *out)
 {
     if (n == 0) {
@@ -137,7 +140,7 @@ static inline bool dense(struct parser *parser, const char *at, size_t n, float 
     uint64_t x = UINT64_MAX;
     at += negative;
     n -= negative;
-    if (n - 1 < 8)
+    if (n - 1 < 8)              /* not 0: n - 1 is SIZE_MAX then */
         x = digits8(at, n);
     else if (n == 0 || !digits18(at, n, &x))
         return false;
@@ -148,6 +151,8 @@ static inline bool dense(struct parser *parser, const char *at, size_t n, float 
     return true;
 }
 
+/* Writes the reason. A line of 39 columns counts as one without a label where labels are
+ * needed: the message about too many bad lines names that cause. */
 static bool wrong_columns(struct parser *parser, int columns, bool empty)
 {
     if (columns == 1)

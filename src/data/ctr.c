@@ -26,7 +26,8 @@ struct ctr_options ctr_options_default(void)
                                 .categories = 1000000, .noise = 0.3, .positive = 0.25};
 }
 
-/* All the loads of arithmetic that the library does not check belong to these ranges. */
+/* Within these ranges the casts of the model's numbers to integers hold, which no later
+ * code tests. */
 static descant_status check(const struct ctr_options *o, const struct log *log)
 {
     if (!(o->zipf >= 0 && o->zipf <= 10))
@@ -58,6 +59,8 @@ static char *put_int(char *at, int64_t value)
     return at;
 }
 
+/* Writes the row's line at `at`, where ROW_ROOM bytes are free; returns the line's
+ * end. */
 static char *put_row(char *at, const struct ctr_model *m, const struct ctr_row *row,
                      bool click)
 {
@@ -82,6 +85,7 @@ static char *put_row(char *at, const struct ctr_model *m, const struct ctr_row *
     return at;
 }
 
+/* The expected log loss of a row whose probability p is known. */
 static double entropy(double p)
 {
     return (p > 0 ? -p * log(p) : 0) + (p < 1 ? -(1 - p) * log1p(-p) : 0);

@@ -9,15 +9,18 @@
 enum { CTR_DENSE = 13, CTR_FIELDS = 26, CTR_PAIRS = 8, CTR_NOISES = 8 };
 
 struct ctr_model {
-    uint64_t key;
+    uint64_t key;                   /* of all hashes */
     double zipf, bias;
-    int n_noises;
-    double noises[CTR_NOISES];
+    int n_noises;                   /* 1 without noise */
+    double noises[CTR_NOISES];      /* (n_noises) added to a logit, each with
+                                       equal chance */
     struct {
         int64_t size;               /* categories */
         double reach, power;        /* of the inverse distribution */
     } fields[CTR_FIELDS];
     struct {
+        /* The mean and the spread are those of a value's logarithm, the weight and the
+         * square its factors in the logit, missing the share of rows without a value. */
         double mean, spread, weight, square, missing;
     } dense[CTR_DENSE];
 };

@@ -13,6 +13,9 @@
 
 #include <stdlib.h>
 
+/* ENOUGH lines come before the share of bad ones is tested; REPORTED bad lines of each
+ * file are logged; a chunk has at most CHUNK_LIMIT bytes; PEEK_BYTES of a file tell its
+ * format. */
 enum { ENOUGH = 1000, REPORTED = 5, CHUNK_LIMIT = 1 << 30, PEEK_BYTES = 4096 };
 
 const char *const data_format_names[] = {
@@ -21,8 +24,8 @@ const char *const data_format_names[] = {
 };
 
 struct data {
-    struct data_options options;
-    struct log log;
+    struct data_options options;        /* a copy: the format is settled */
+    struct log log;                     /* the options' */
     struct data_shape shape;
     descant_status status;
     parse_line *parse;          /* NULL: not text */
@@ -30,7 +33,7 @@ struct data {
     struct parser parser;
     struct idx *idx;
     struct cache *cache;
-    uint64_t lines, bad;
+    uint64_t lines, bad;        /* that this reader has read */
     const struct log *of_lines; /* of this chunk: the log, or NULL where it has them
                                    already */
     char last_bad[REASON_ROOM + 256];
@@ -38,6 +41,8 @@ struct data {
 
 /* --- which format --- */
 
+/* Hints for files whose bytes tell no format: the first row whose part is in the file's
+ * name counts. A new format has a row here, a name above, and its mark in by_bytes. */
 static const struct {
     const char *part;           /* of the file's name */
     enum data_format format;
@@ -144,6 +149,8 @@ static descant_status settle_format(struct data *data)
 
 /* --- opening --- */
 
+/* A text's shape follows from the options alone. Formats of pairs have a count for each
+ * field, in the parser. */
 static descant_status open_text(struct data *data)
 {
     const struct data_options *o = &data->options;
@@ -261,6 +268,7 @@ double data_place(const struct data *data, uint64_t chunk)
 
 /* --- lines --- */
 
+/* Gives the line [at, end) to the parser. nul: the chunk has a NUL byte somewhere. */
 static bool take_line(struct data *data, const char *at, const char *end, bool nul)
 {
     if (end - at > LINE_LIMIT)
@@ -285,6 +293,8 @@ static bool is_header(struct data *data, const char *at, const char *end)
     return true;
 }
 
+/* Makes the block of a chunk's lines. A bad line is counted, and is an example without
+ * features if lines are scored, so that examples and lines have the same numbers. */
 static descant_status take_lines(struct data *data, const struct lines *lines,
                                  struct block *block)
 {
@@ -324,6 +334,8 @@ static descant_status take_lines(struct data *data, const struct lines *lines,
     return DESCANT_OK;
 }
 
+/* Fails if more of this reader's lines are bad than max_bad allows. The message says so
+ * if all of them lack a label. */
 static descant_status too_many(struct data *data)
 {
     if ((double)data->bad <= data->options.max_bad * (double)data->lines)
@@ -340,7 +352,9 @@ static descant_status too_many(struct data *data)
         data->last_bad);
 }
 
-/* A line whose end came later was read without it. */
+/* Passes over the lines whose text lies within the known bytes: they have been read. That
+ * holds for a line, too, whose end came later than its text: it was read without that
+ * end. */
 static void skip_known(const struct data *data, struct lines *lines)
 {
     const struct input *in = &data->input;

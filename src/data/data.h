@@ -78,8 +78,12 @@ enum data_got { DATA_BLOCK, DATA_END, DATA_FAILED };
 struct data;
 
 size_t data_shared_bytes(void);
+/* Opens the files, settles the format by the options or the first bytes, and finds the
+ * shape. The options, the names and the log's struct are copied; said, known, shared, of
+ * and the log's user must last until data_close. After a failure, which is logged, *out
+ * is as it was. */
 descant_status data_open(struct data **out, const struct data_options *options);
-void data_close(struct data *data);
+void data_close(struct data *data);                     /* NULL is allowed */
 const struct data_shape *data_shape(const struct data *data);
 enum data_format data_format(const struct data *data);      /* never AUTO */
 
@@ -102,7 +106,9 @@ double data_place(const struct data *data, uint64_t chunk);
 
 /* Reads and parses chunk k; of k | DATA_REST the lines that end behind the known bytes of
  * the file. DATA_END: the input ends before it. DATA_FAILED: logged, status in
- * data_status: a file that cannot be read, or more bad lines than max_bad. */
+ * data_status: a file that cannot be read, or more bad lines than max_bad. The caller
+ * zeroes a block before its first use. Its examples are valid until its next use, which
+ * takes the same memory again, or until block_fini. */
 enum data_got data_read(struct data *data, uint64_t chunk, struct block *block);
 descant_status data_status(const struct data *data);
 /* The test of bad lines that DATA_END makes, for a reader that does not come to it
@@ -150,11 +156,13 @@ struct ctr_options {
 };
 
 struct ctr_summary {
-    uint64_t rows, clicks;
+    uint64_t rows, clicks;      /* that were written */
     double best_logloss;        /* of the planted probabilities: the least possible */
 };
 
 struct ctr_options ctr_options_default(void);
+/* Writes the rows to `out`, and sets the summary once all are written. INVALID: an option
+ * is outside its range. */
 descant_status ctr_generate(FILE *out, const struct ctr_options *options,
                             struct ctr_summary *summary, const struct log *log);
 

@@ -9,9 +9,9 @@
  * Both are wholly in memory, as bytes; several files must have images of one size. A
  * chunk is as many examples as chunk_bytes has pixels for. Each image's pixels have mean
  * 0 and deviation 1: that needs no other image, so a later reader of an image sees the
- *   same. With a seed the order is new in each epoch: a permutation (Fisher and Yates) by
- *   seed and epoch, so that all processes that share the input have the same one, and
- *   each example is in one chunk of every epoch. */
+ * same. With a seed the order is new in each epoch: a permutation (Fisher and Yates) by
+ * seed and epoch, so that all processes that share the input have the same one, and each
+ * example is in one chunk of every epoch. */
 #include "data/reader.h"
 
 #include <errno.h>
@@ -44,7 +44,8 @@ static uint32_t big_endian(const unsigned char *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* 0: it is none. */
+/* The file's length by its header; 0: the bytes are no header. stream_read_file reads one
+ * byte more at most. */
 static size_t length_of(const unsigned char *at, size_t n)
 {
     if (n >= LABELS_HEADER && big_endian(at) == LABELS_MAGIC)
@@ -56,6 +57,8 @@ static size_t length_of(const unsigned char *at, size_t n)
                                  : IMAGES_HEADER + (size_t)(big_endian(at + 4) * pixels);
 }
 
+/* Compares the header with the file's length and with the images of earlier files. *n:
+ * the file's images. */
 static descant_status check_images(struct idx *idx, const char *path,
                                    const unsigned char *at, size_t bytes, uint32_t *n)
 {
@@ -79,6 +82,7 @@ static descant_status check_images(struct idx *idx, const char *path,
     return DESCANT_OK;
 }
 
+/* Reads the labels of n images, and raises n_classes to the largest label plus 1. */
 static descant_status load_labels(struct idx *idx, const char *path,
                                   struct images *images, uint32_t n)
 {
@@ -195,6 +199,8 @@ uint64_t idx_chunks(const struct idx *idx)
     return chunks_an_epoch(idx) * idx->epochs;
 }
 
+/* Makes the order of an epoch, unless it is there. k is a number below i by a
+ * multiplication, whose bias is below i / 2^32. */
 static void order_epoch(struct idx *idx, uint64_t epoch)
 {
     struct rng rng;

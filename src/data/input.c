@@ -98,6 +98,7 @@ descant_status input_peek(const char *path, char *first, size_t room, size_t *n,
     return status;
 }
 
+/* Copies the names, for messages need them after the caller's strings are gone. */
 static descant_status copy_names(struct input *in, const struct data_options *o)
 {
     size_t bytes = 0;
@@ -179,6 +180,9 @@ bool input_lasts(const struct input *input)
     return all;
 }
 
+/* A share of the chunks, where their number is known. Else a share of the bytes as they
+ * are in the files: the whole files before this one, and of this one the bytes that its
+ * decompressor has taken. */
 double input_place(const struct input *input, uint64_t chunk)
 {
     uint64_t n = input_chunks(input), bytes = 0, done = 0;
@@ -199,6 +203,8 @@ double input_place(const struct input *input, uint64_t chunk)
 
 /* --- the window --- */
 
+/* Reads up to n bytes behind the window, and none behind source->bytes, though the file
+ * may have grown. */
 static descant_status read_at(struct input *in, size_t n, size_t *got)
 {
     const struct source *source = input_source(in);
@@ -237,6 +243,9 @@ static descant_status fill(struct input *in, size_t n)
     return status;
 }
 
+/* Moves the window's start on to byte `from` of the source. Of a plain file nothing is
+ * read for it; of a stream the bytes between are decompressed and dropped, and their line
+ * ends are counted. */
 static descant_status move_to(struct input *in, uint64_t from)
 {
     if (!in->stream) {
@@ -281,6 +290,8 @@ static descant_status find_end(struct input *in, size_t from, size_t *end)
 
 /* --- chunks --- */
 
+/* Opens the present source, unless it is open. A plain regular file has no stream, since
+ * it is read at its place. */
 static descant_status open_source(struct input *in)
 {
     const struct source *source = input_source(in);
@@ -321,6 +332,7 @@ static descant_status read_chunk(struct input *in, uint64_t k, struct lines *lin
         return DESCANT_OK;
     }
     end = before + in->chunk_bytes < in->filled ? before + in->chunk_bytes : in->filled;
+    /* a line that began in an earlier piece belongs to that piece's chunk */
     if (before && in->text[0] != '\n') {
         const char *found = memchr(in->text + 1, '\n', end - 1);
         begin = found ? (size_t)(found - in->text) + 1 : end;
@@ -348,6 +360,9 @@ static bool next_source(struct input *in)
     return true;
 }
 
+/* Goes on from source to source until one has the chunk. read_chunk sets the number of a
+ * stream's chunks as it meets the end, before next_source adds that number to the first
+ * number of the next source. */
 enum data_got input_chunk(struct input *in, uint64_t chunk, struct lines *lines,
                           descant_status *status)
 {

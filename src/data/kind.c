@@ -34,6 +34,8 @@ enum file_kind file_kind_of(const char *path)
         return FILE_LABELS;
     if (format != DATA_AUTO)
         return format == DATA_CACHE ? FILE_CACHE : FILE_DATA;
+    /* a text's bytes below a space: tabs, ends of lines and pages, and ESC, by which a
+     * colour begins */
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)first[i] < ' ' &&
             !strchr("\t\n\v\f\r\033", first[i] ? first[i] : 1))

@@ -15,6 +15,8 @@ struct packer {
     ZSTD_CCtx *zstd;
 };
 
+/* Hands some of `in` to zstd, and writes what zstd gives. *left is 0 once ZSTD_e_end has
+ * ended the frame. */
 static bool zstd_some(struct packer *p, ZSTD_inBuffer *in, ZSTD_EndDirective how,
                       size_t *left)
 {
@@ -24,6 +26,7 @@ static bool zstd_some(struct packer *p, ZSTD_inBuffer *in, ZSTD_EndDirective how
     return !ZSTD_isError(*left) && fwrite(some, 1, out.pos, p->to) == out.pos;
 }
 
+/* A return value of 0 tells the stream, one of fopencookie, that the write has failed. */
 static ssize_t pack_write(void *cookie, const char *bytes, size_t n)
 {
     struct packer *p = cookie;
@@ -77,7 +80,7 @@ FILE *pack_open(FILE *to, const char *name)
     if (!gzip && !ends_in(name, ".zst"))
         return to;
     struct packer *p = memory_take(sizeof *p);
-    int fd = p && gzip ? dup(fileno(to)) : -1;
+    int fd = p && gzip ? dup(fileno(to)) : -1;      /* gzclose closes it */
     errno = p ? errno : ENOMEM;
     if (p && gzip)
         p->gzip = fd >= 0 ? gzdopen(fd, "wb6") : NULL;

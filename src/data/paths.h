@@ -7,11 +7,13 @@
 
 enum { MOST_PATHS = 256 };
 struct path_list {
-    char *text;
-    const char *paths[MOST_PATHS];
+    char *text;                         /* a copy of the names, cut into strings */
+    const char *paths[MOST_PATHS];      /* (n) point into the text */
     size_t n;
 };
 
+/* names: paths with commas between them; empty ones are left out. path_list_fini follows
+ * after a failure, too. */
 descant_status path_list_init(struct path_list *list, const char *names,
                               const struct log *log);
 void path_list_fini(struct path_list *list);

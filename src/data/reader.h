@@ -83,7 +83,7 @@ struct input {
     struct source *sources;
     char *names;                /* the paths' own copy */
     size_t n_sources, chunk_bytes;
-    int epochs, pass;
+    int epochs, pass;           /* pass: the epoch that is read, from 0 */
     size_t now;                 /* the source that is read; n_sources: between two
                                    passes */
     uint64_t first;             /* its first chunk's number */
@@ -95,7 +95,7 @@ struct input {
     uint64_t base;
     uint64_t lines_at, lines;   /* that many line ends lie before lines_at */
     struct shared_input *shared;        /* stdin */
-    bool own_shared;
+    bool own_shared;            /* the memory is this reader's alone */
 };
 
 struct lines {
@@ -181,6 +181,9 @@ struct parser {
     uint32_t *counts;                   /* of pairs a field */
 };
 
+/* Parses the line [at, end), behind which READER_PAD bytes can be loaded. True:
+ * parser->rows has one example more. False: parser->reason says why the line is bad, or
+ * no_memory is set, and rows->n is as it was. */
 typedef bool parse_line(struct parser *parser, const char *at, const char *end);
 
 void criteo_init(struct parser *parser);
@@ -200,6 +203,8 @@ bool without_label(struct parser *parser);
 
 /* --- idx.c, cache.c: formats that are no text --- */
 
+/* Chunks of these may be read in any order. A failure is logged, and an open that fails
+ * leaves *out as it was; both closing functions take NULL. */
 struct idx;
 descant_status idx_open(struct idx **out, const struct data_options *options,
                         struct data_shape *shape);
@@ -225,6 +230,7 @@ enum data_got cache_read(struct cache *cache, uint64_t chunk, struct block *bloc
 #define HASH_WORD UINT64_C(0xff51afd7ed558ccd)
 #define HASH_END UINT64_C(0xc4ceb9fe1a85ec53)
 
+/* Eight bytes of a token, at any address, as a little-endian number on every machine. */
 static inline uint64_t load_word(const char *at)
 {
     uint64_t word;
@@ -235,6 +241,8 @@ static inline uint64_t load_word(const char *at)
     return word;
 }
 
+/* The part of a hash that depends on the field alone, so that a parser computes it once a
+ * field. */
 static inline uint64_t hash_key(uint32_t field)
 {
     return ((uint64_t)field + 1) * HASH_FIELD;

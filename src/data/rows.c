@@ -38,6 +38,8 @@ void block_fini(struct block *block)
     block->examples = (struct examples){0};
 }
 
+/* Takes room for `room` examples. That of ids and values in bags is not among it, since
+ * rows_grow_ids takes it. There is one offset more than bags: the end of the last bag. */
 static bool take_rows(struct rows *r, size_t room)
 {
     size_t dense = (size_t)r->n_dense * sizeof(float);
@@ -84,6 +86,8 @@ bool rows_grow_ids(struct rows *r, size_t n)
     size_t bytes = room * sizeof(uint32_t), used = r->n_ids * sizeof(uint32_t);
     uint32_t *ids = rows_take(r->block, ROWS_IDS, bytes, used);
     float *values = rows_take(r->block, ROWS_VALUES, bytes, used);
+    /* If only one of them could grow, its old memory is gone, and the rows must know the
+     * new one; ids_room stays, so that the next call tries again. */
     if (ids)
         r->ids = ids;
     if (values)

@@ -36,6 +36,8 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian");
 
+/* Sizes in bytes: of the header's length, of a cache line, of the longest header, of one
+ * call of write. COPY_FLOATS are tested for NaN at a time. */
 enum { LENGTH_BYTES = 8, ALIGNMENT = 64, MOST_HEADER = 100 << 20, MOST_WRITE = 1 << 30,
        COPY_FLOATS = 8192 };
 static const char metadata[] = "__metadata__";
@@ -50,6 +52,8 @@ static const struct type {
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
+/* The order of types in a written file: by the size of their elements. A new type has a
+ * row here and one above. */
 static const enum safetensors_type layout[] = {SAFETENSORS_U64, SAFETENSORS_F32,
                                                SAFETENSORS_U8};
 
@@ -65,6 +69,8 @@ static bool shape_bytes(const struct safetensor *t, size_t *bytes)
 
 /* --- writing --- */
 
+/* Adds the entries in the order in which write_file writes the data: type by type, and
+ * within it as given. */
 static bool put_tensors(json_t *header, const struct safetensor *tensors, size_t n)
 {
     size_t at = 0;
@@ -145,7 +151,7 @@ static bool write_all(int fd, const void *data, size_t bytes)
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0) {
-            errno = wrote < 0 ? errno : ENOSPC;
+            errno = wrote < 0 ? errno : ENOSPC;     /* 0 bytes come without errno */
             return false;
         }
         at += wrote;
@@ -332,6 +338,8 @@ static bool read_size(const json_t *value, size_t *out)
     return true;
 }
 
+/* Reads an entry of the header. Each number is tested before another one is computed from
+ * it; check_cover compares the tensors with each other. */
 static bool read_tensor(struct reader *r, struct safetensor *t, const char *name,
                         const json_t *value)
 {
@@ -392,6 +400,8 @@ static bool read_entries(struct reader *r)
     return true;
 }
 
+/* Empty tensors come before the one that begins at the same place, else check_cover would
+ * take that for an overlap. */
 static int by_place(const void *a, const void *b)
 {
     const struct safetensor *const *x = a, *const *y = b;
@@ -445,6 +455,7 @@ static bool read_header(struct reader *r)
     return true;
 }
 
+/* Logs nothing: safetensors_open does, with the path. */
 static descant_status read_tensors(struct reader *r)
 {
     size_t most = json_object_size(r->file->header);
@@ -459,6 +470,8 @@ static descant_status read_tensors(struct reader *r)
     return status;
 }
 
+/* O_NONBLOCK: opening a named pipe must not wait for its writer. An empty file is not
+ * mapped, since mmap refuses that. */
 static descant_status map_file(struct safetensors *file, const char *path,
                                const struct log *log)
 {

@@ -47,6 +47,8 @@ static int digits(const char **at, const char *end, uint64_t *mantissa, int *dro
     return (int)(*at - from);
 }
 
+/* mantissa * 10^exponent. Beyond the table pow rounds, too; what is smaller than any
+ * float becomes 0. */
 static double scaled(uint64_t mantissa, int exponent)
 {
     double x = (double)mantissa;
@@ -91,6 +93,7 @@ static bool real(const char *at, const char *end, float *out)
     return true;
 }
 
+/* All of [at, end) must be a number below 2^32, of at most 10 digits. */
 static bool whole(const char *at, const char *end, uint32_t *out)
 {
     uint64_t x = 0;
@@ -194,6 +197,9 @@ static const char *word_end(const char *at, const char *end)
     return at;
 }
 
+/* A line of libffm where `fields`, else of libsvm. `bare`: the line has no label, for its
+ * first word has a colon, or it begins with a space, or it is empty in a file that has
+ * had such a line. */
 static bool line(struct parser *parser, const char *at, const char *end, bool fields)
 {
     struct rows *rows = &parser->rows;
@@ -252,6 +258,8 @@ static enum data_format pair_format(const char *at, const char *end)
     return second ? DATA_LIBFFM : DATA_LIBSVM;
 }
 
+/* A line has a format if all its words but the label are pairs of one kind. A line
+ * without a pair has none. */
 enum data_format sparse_or_none(const char *at, const char *end)
 {
     enum data_format format = DATA_AUTO;

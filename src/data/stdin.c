@@ -206,6 +206,9 @@ static descant_status take_chunk(struct input *in)
     descant_status status = input_room(in, s->carried);
     if (status != DESCANT_OK)
         return status;
+    /* From here until the new rest is kept, the text is in this process alone: `busy`
+     * tells the next holder of the lock that the text is lost, should this process
+     * die. */
     s->busy = true;
     memcpy(in->text, s->carry, s->carried);
     in->filled = s->carried;
@@ -222,6 +225,8 @@ static descant_status take_chunk(struct input *in)
     return DESCANT_OK;
 }
 
+/* *chunk is the number that the chunk gets, in the order of the lock's holders. A failure
+ * to read stays in the shared memory, so that all readers fail. */
 enum data_got stdin_chunk(struct input *in, struct lines *lines, uint64_t *chunk,
                           descant_status *status)
 {

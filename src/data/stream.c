@@ -9,8 +9,8 @@
  * A gzip file may end in zero bytes (tapes and pads do so). A stream that ends inside a
  * member or frame is an error, never a short text. A decompressor's memory comes from
  * memory.c, or from an arena in memory that several processes share: then its state,
- * pointers included, is theirs in turn. An arena gives back only the piece that was taken
- * last; a decompressor takes a few pieces, once. */
+ * pointers included, is theirs in turn. An arena gives no piece back; a decompressor
+ * takes a few, and zstd new ones for a frame that needs larger buffers. */
 #include "data/reader.h"
 
 #include <errno.h>
@@ -32,6 +32,8 @@ enum stream_kind stream_kind_of(const unsigned char *first, size_t n)
     return STREAM_PLAIN;
 }
 
+/* Decompressors take some of their memory late, while they decompress, and report its
+ * lack as an error among others: `exhausted` tells it from damaged data. */
 static void *take(void *context, size_t bytes)
 {
     struct stream *stream = context;
@@ -104,6 +106,9 @@ static descant_status refill(struct stream *s, const char *name, const struct lo
     return DESCANT_OK;
 }
 
+/* Finds the kind, for which it reads STREAM_MAGIC bytes where there are so many, and
+ * makes the decompressor. An arena has room for a zstd window of 2^23 bytes, and a frame
+ * that needs a larger one is refused. */
 static descant_status open_kind(struct stream *s, const char *name, const struct log *log)
 {
     while (s->filled - s->at < STREAM_MAGIC && !s->raw_ended) {
@@ -152,6 +157,8 @@ static descant_status next_member(struct stream *s, const char *name,
                               : damaged(s, name, "something follows its end", log);
 }
 
+/* Z_BUF_ERROR only says that nothing could be done: step finds out whether more bytes
+ * will come. */
 static descant_status inflate_some(struct stream *s, char *into, size_t n, size_t *got,
                                    const char *name, const struct log *log)
 {

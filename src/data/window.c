@@ -12,6 +12,7 @@ uint64_t count_line_ends(const char *at, const char *end)
     return n;
 }
 
+/* Room counts text alone: READER_PAD bytes more are taken, which a parser may load. */
 descant_status input_room(struct input *in, size_t bytes)
 {
     if (in->room >= bytes)
