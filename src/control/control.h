@@ -19,16 +19,24 @@
 enum { BSP_MODULES = 64 };      /* at most */
 
 struct bsp_options {
+    /* The run's name: its segments are NAME-0, NAME-1 and so on. params, the model's file
+     * or a checkpoint gives the model. */
     const char *name, *params, *model;
     const char *period;             /* NULL: the default, unless every_gradients is
                                        given */
+    /* modules: segments of this process; slots: ML modules of each segment; bound:
+     * versions that a gradient may be behind; every_gradients: pending gradients that
+     * begin a superstep, 0: the period does; min_gradients: of a step, at least;
+     * restarts: of each module in the whole run */
     int64_t modules, slots, bound, every_gradients, min_gradients, restarts;
     int64_t locals, number;         /* control: ranks to come; local: its number, or -1 */
     struct optimizer optimizer;
     double lr, clip;
     int64_t supersteps, examples;   /* limits of the run; 0: none */
-    double minutes, grace;
+    double minutes, grace;          /* a limit, too; seconds that modules have to leave */
     const char *eval;
+    /* examples between evaluations, 0: a last one only; evaluations without gain that end
+     * the run, 0: none do */
     int64_t eval_every, patience;
     const char *checkpoint, *log;
     double checkpoint_every;
@@ -144,12 +152,15 @@ bool bsp_eval_failed(struct bsp_eval *eval);
 
 /* --- modules.c: the processes --- */
 
+/* A module that dies goes from RUNS to WAITS, and from WAITS to RUNS, as often as it may
+ * be started again. DONE: it has ended with status 0, or as the run ended. LOST: it has
+ * died once too often, could not be started again, or wrote where it must not. */
 enum bsp_module_state { BSP_RUNS, BSP_WAITS, BSP_DONE, BSP_LOST };
 
 struct bsp_module {
     pid_t pid;                      /* its process group, too; 0: none */
     enum bsp_module_state state;
-    int restarts;
+    int restarts;                   /* so far */
     uint64_t again_ns;              /* BSP_WAITS: until then */
 };
 
@@ -163,7 +174,7 @@ struct bsp_modules {
     int n;                          /* commands; 0: modules come by themselves */
     struct bsp_module at[BSP_MODULES];
     bool ending;                    /* no module is started again */
-    uint64_t named_ns;
+    uint64_t named_ns;              /* the last look for bad gradients */
 };
 
 /* Starts one command for each segment. After a failure the commands that were started are

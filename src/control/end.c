@@ -16,6 +16,8 @@ bool bsp_end_within(const struct bsp_ending *how, uint64_t ns)
     return bsp_modules_alive(how->modules) == 0;
 }
 
+/* A second signal cuts the waits short, but not the last one: killed modules end at once,
+ * and are to be reaped. */
 void bsp_end_modules(const struct bsp_ending *how)
 {
     struct bsp_modules *m = how->modules;

@@ -33,6 +33,8 @@ static bool is_stopped(void *of)
     return beside_stopping(e->judge);
 }
 
+/* The judge's thread: evaluates the copy in e->saved. An evaluation that was given up
+ * leaves no figures. */
 static void judge_copy(void *of)
 {
     struct bsp_eval *e = of;
@@ -83,6 +85,8 @@ bool bsp_eval_begin(struct bsp_eval *e, const struct bsp_model *m)
     return true;
 }
 
+/* The next evaluation is counted from the last one that began, not from one that was left
+ * out. */
 void bsp_eval_look(struct bsp_eval *e, const struct bsp_model *m)
 {
     if (e && due_by_count((uint64_t)e->options->eval_every, e->at, m->examples) &&

@@ -12,6 +12,8 @@
 
 enum { LOOK_PART = 8, MEET_S = 30, SHM_RANKS = 64 };
 
+/* The next look is away by an eighth of the time since something came, within two
+ * bounds. */
 uint64_t bsp_link_look(const struct bsp_link *link)
 {
     uint64_t now = clock_now_ns(), part = (now - link->heard_ns) / LOOK_PART;
@@ -72,6 +74,8 @@ static descant_status open_fabric(struct bsp_link *link, enum bsp_role role,
     return status;
 }
 
+/* The sweeper is started before the fabric is opened: MPI has threads, with which a
+ * process must not fork. */
 descant_status bsp_link_open(struct bsp_link **link, enum bsp_role role,
                              const struct bsp_options *o, const struct log *log)
 {

@@ -33,6 +33,8 @@ struct process {
     bool said_alone;
 };
 
+/* Tells control of the commands here. Commands that are about to be started count as
+ * alive, lest control take the run for done. */
 static void say_crew(struct process *p)
 {
     struct crew_figures crew = bsp_modules_figures(&p->modules);
@@ -41,6 +43,9 @@ static void say_crew(struct process *p)
     branch_say_crew(p->branch, &crew);
 }
 
+/* Sleeps until until_ns (0: not at all), a signal or the next look for parcels, then
+ * hears and says all. Modules are tended first, so that control hears at once of those
+ * that have ended. */
 static void rest_and_tend(void *of, uint64_t until_ns)
 {
     struct process *p = of;
@@ -93,6 +98,9 @@ static void work(struct process *p)
     }
 }
 
+/* The order matters: segments end, so that modules leave; once the modules are gone the
+ * last sum is read out; then the process stays until control has that sum, is gone, or
+ * LAST_NS are over. */
 static void end(struct process *p)
 {
     const struct bsp_ending how = {.modules = &p->modules, .signals = &p->signals,

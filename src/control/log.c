@@ -11,6 +11,8 @@
 
 #define FLUSH_NS UINT64_C(100000000)
 
+/* The figures of all local modules. Gradients that a superstep left out count as bad, as
+ * those that a local module refused. */
 static struct local_figures all_figures(const struct bsp_run_log *l)
 {
     struct local_figures all = local_figures_of(l->locals, l->n_locals);
@@ -42,6 +44,8 @@ descant_status bsp_log_open(struct bsp_run_log *l, const struct bsp_model *model
     return DESCANT_OK;
 }
 
+/* One line. Refusals are those since the line before, for l->stale and l->bad still have
+ * the sums of then. */
 static void write_step(struct bsp_run_log *l, const struct bsp_model *model,
                        const struct superstep *s, double seconds,
                        const struct local_figures *all)
@@ -81,7 +85,7 @@ void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model,
     struct local_figures all = all_figures(l);
     if (l->file.file)
         write_step(l, model, s, seconds, &all);
-    bsp_log_eval(l, model, true);
+    bsp_log_eval(l, model, true);       /* first: figures not taken hold up the next */
     bsp_eval_look(model->eval, model);
     l->steps++;
     l->gradients += s->sums.gradients;
@@ -96,6 +100,7 @@ void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model,
 
 /* --- the progress line --- */
 
+/* Shows a line if it is due. Rates are over the time since the last line. */
 static void show(struct bsp_run_log *l, const struct bsp_model *model, uint64_t now)
 {
     if (!progress_due(&l->progress))
@@ -139,6 +144,8 @@ static struct lags all_lags(const struct bsp_run_log *l)
                          l->bad};
 }
 
+/* Supersteps, gradients, examples and seconds count all starts of the run; the rate, the
+ * lags and the refusals are of this start. */
 static void write_summary(struct bsp_run_log *l, const struct bsp_model *model,
                           const struct bsp_end *end)
 {

@@ -47,6 +47,7 @@ void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model,
 void bsp_log_eval(struct bsp_run_log *l, const struct bsp_model *model, bool shown);
 /* Shows the progress and flushes the log, when either is due. */
 void bsp_log_show(struct bsp_run_log *l, const struct bsp_model *model);
+/* Writes and prints the summary. False: the log could not be written to its end. */
 bool bsp_log_end(struct bsp_run_log *l, const struct bsp_model *model,
                  const struct bsp_end *end);
 

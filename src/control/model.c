@@ -39,6 +39,8 @@ static descant_status take_parts(struct bsp_model *m, size_t n)
                : log_fail(m->log, DESCANT_MEMORY, "no memory for a list of parts");
 }
 
+/* Adds a part of rows x columns floats behind those before; columns 0: it has one
+ * dimension. take_parts has made room. */
 static void add_part(struct bsp_model *m, const char *name, size_t rows, size_t columns)
 {
     struct segment_part *part = &m->parts[m->n_parts];
@@ -81,6 +83,8 @@ static bool parse_params(struct bsp_model *m, const char *text)
     return false;
 }
 
+/* Whether a tensor of a file is a part of the model, and not state of the run that wrote
+ * it. */
 static bool is_part(const struct safetensor *t)
 {
     return t->type == SAFETENSORS_F32 && t->bytes > 0 &&
@@ -107,6 +111,8 @@ static descant_status parts_of_file(struct bsp_model *m, const char *path,
 
 /* --- its values --- */
 
+/* Takes zeroed memory for the model and the optimizer's state in one piece, which a
+ * checkpoint copies at once. */
 static descant_status take_values(struct bsp_model *m)
 {
     m->n_state = optimizer_floats(&m->options->optimizer, m->n);
@@ -174,6 +180,8 @@ static descant_status compare(const struct bsp_model *m, const char *path,
     return DESCANT_OK;
 }
 
+/* Reads the numbers that bsp_model_save writes, in their order. A file of another program
+ * has none. */
 static descant_status read_progress(struct bsp_model *m, const char *path,
                                     const struct safetensors *file)
 {
@@ -188,6 +196,8 @@ static descant_status read_progress(struct bsp_model *m, const char *path,
                     path);
 }
 
+/* With --params or --model the model has its shape already, and the checkpoint must have
+ * the same; else the checkpoint gives the shape. */
 static descant_status resume(struct bsp_model *m)
 {
     struct checkpoint c = {.path = m->options->checkpoint, .told = &m->options->told,
@@ -212,6 +222,8 @@ static descant_status resume(struct bsp_model *m)
 
 /* --- writing --- */
 
+/* The saver's thread: writes model->copy and the texts. The texts are made anew, since
+ * the progress differs. */
 static void write_copy(void *of)
 {
     struct bsp_saver *s = of;
@@ -225,6 +237,7 @@ static void write_copy(void *of)
     s->own |= !s->failed;
 }
 
+/* The list of tensors is made once: they lie in model->copy for the whole run. */
 static descant_status open_saver(struct bsp_model *m)
 {
     struct bsp_saver *s = m->saver = memory_take(sizeof *s);
@@ -275,6 +288,8 @@ void bsp_model_step(void *of, const struct control_piece *piece)
     optimizer_step_piece(&m->options->optimizer, &p, m->options->lr, piece->step);
 }
 
+/* The model comes from --params, from --model, or else from the checkpoint; --resume then
+ * sets its values. */
 static descant_status open_all(struct bsp_model *m)
 {
     const struct bsp_options *o = m->options;

@@ -40,6 +40,8 @@ static void forget_launcher(void)
     }
 }
 
+/* In the child: becomes the command. `failed` is a pipe that exec closes, or that brings
+ * the parent errno. */
 static void become_module(const struct bsp_options *o, int k, pid_t parent, int failed)
 {
     char name[BSP_SEGMENT], number[16], all[16];
@@ -101,6 +103,8 @@ descant_status bsp_modules_start(struct bsp_modules *m)
     return status;
 }
 
+/* Settles the state of a module that was reaped with this status: done, lost, or to be
+ * started again. */
 static void note_end(struct bsp_modules *m, int k, int status)
 {
     struct bsp_module *one = &m->at[k];
@@ -153,6 +157,8 @@ static void give_up(struct bsp_modules *m, int k)
             bsp_modules_alive(m) > (m->at[k].pid > 0) ? "; the others go on" : "");
 }
 
+/* Detached segments come first: note_end sees that their modules are lost, and starts
+ * none again. */
 void bsp_modules_tend(struct bsp_modules *m)
 {
     bool any = false;

@@ -12,6 +12,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Names are descant.RUN-NUMBER in /dev/shm. Numbers come back in ascending order. */
 int bsp_find_segments(const char *run, int numbers[BSP_MODULES])
 {
     char begin[BSP_SEGMENT + 16];

@@ -54,13 +54,14 @@ struct run {
     struct signals signals;
     uint64_t order;                     /* the newest read-out; asked: it is open */
     bool asked;
-    uint64_t asked_ns;
+    uint64_t asked_ns;                  /* the time of that order */
     const char *why;                    /* why the run ends; NULL: it goes on */
-    bool limited, failed;
+    bool limited, failed;               /* limited: a limit of the options ends the run */
     uint64_t left;                      /* gradients read out and in no step */
     bool bad;                           /* the model is bad: no checkpoint of it */
-    bool bad_link, said_alone;
-    uint64_t began_ns, due_ns, saved_ns;
+    bool bad_link, said_alone;          /* bad_link: no other rank can be reached */
+    uint64_t began_ns, due_ns, saved_ns;        /* training began; the next superstep, by
+                                                   the period; the last checkpoint */
     double before_s;                    /* seconds trained by the runs before it */
     double pace_ns;                     /* between gradients, lately */
     struct warden warden;               /* started where a call of MPI may not return */
@@ -184,6 +185,8 @@ static struct all_locals look_at_all(const struct run *r)
 
 /* --- opening --- */
 
+/* Opens the segments here, then a remote local module for each other rank. A failure
+ * leaves those that are open in r->locals, and n_locals counts them. */
 static descant_status open_locals(struct run *r)
 {
     const struct bsp_model *m = &r->model;
@@ -235,6 +238,10 @@ static void look_at_limits(struct run *r)
     r->limited = r->why != NULL;
 }
 
+/* The order matters. A killed writer's file is removed once the checkpoint is locked; the
+ * model has its shape before segments are made; local modules elsewhere tell their
+ * versions before control chooses its own; modules start when the model is in their
+ * segments. */
 static descant_status open_all(struct run *r)
 {
     struct bsp_model *m = &r->model;
@@ -275,6 +282,8 @@ static descant_status open_all(struct run *r)
 
 /* --- supersteps --- */
 
+/* Makes a superstep of the sums that are here. Gradients that it leaves for a later one
+ * are r->left. */
 static void superstep(struct run *r)
 {
     struct bsp_model *m = &r->model;
@@ -347,6 +356,7 @@ static uint64_t step_if_due(struct run *r)
     return clock_now_ns() + look_after(r, pending);
 }
 
+/* Sets r->why if a reason to end has come. The first reason stays. */
 static void look_at_end(struct run *r)
 {
     double minutes = (double)(clock_now_ns() - r->began_ns) / 60e9;
@@ -405,6 +415,8 @@ static void say_if_alone(struct run *r)
                 "awaited");
 }
 
+/* One turn makes a superstep if it is due, tends everything else, and sleeps until the
+ * next of them is due, for TICK_NS at most. */
 static void train(struct run *r)
 {
     while (!r->why) {
@@ -480,6 +492,9 @@ static bool judge_last(struct run *r)
     return signalled(r) || !bsp_eval_failed(eval);
 }
 
+/* The order that the head of this file tells. `until` bounds the wait for other
+ * processes: they have the grace of their modules, two signals' time to end them, and
+ * LEAVE_NS to hand on the last sums. */
 static void end(struct run *r)
 {
     struct bsp_end how = {.seconds = (double)(clock_now_ns() - r->began_ns) * 1e-9};
@@ -520,6 +535,7 @@ static void end(struct run *r)
     r->failed |= !bsp_log_end(&r->shown, &r->model, &how);
 }
 
+/* The log is closed first, for a hurried end exits while the saver still writes. */
 static void close_all(struct run *r)
 {
     control_destroy(r->control);

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+/* The words of a slot, or a segment, as they were read: one by one, while modules and the
+ * run change them. So figures of one look may be of moments slightly apart. */
 struct slot_look {
     uint64_t owner, pin, gradients, examples, stale, bad, owners;
 };
@@ -46,6 +48,7 @@ static void look_at(const struct object *object, struct look *look)
     }
 }
 
+/* A second, between the two looks. */
 static double rate(uint64_t from, uint64_t to, const struct look looks[2])
 {
     return (double)(to - from) / ((double)(looks[1].at_ns - looks[0].at_ns) * 1e-9);
@@ -59,6 +62,7 @@ static int64_t behind(const struct look *look, const struct slot_look *slot)
     return (int64_t)(look->version - newest_version(slot->pin));
 }
 
+/* Whether the run has died without ending its segment. */
 static bool is_dead(const struct look *look)
 {
     return !look->ended && !process_alive(look->keeper);
@@ -74,6 +78,7 @@ static const char *owner_text(uint64_t owner)
     return owner == 0 ? "free" : process_alive(owner) ? "attached" : "dead";
 }
 
+/* One slot as an object on a line of its own, with the figures of its segment. */
 static void print_json(FILE *out, const char *name, unsigned s,
                        const struct look looks[2])
 {
@@ -130,7 +135,9 @@ static void print(FILE *out, const char *name, const struct segment_header *h,
     }
 }
 
-/* A segment that ends meanwhile is passed over. */
+/* Opens the run's segments on this machine, *n of them, with their numbers. A segment
+ * that ends meanwhile is passed over. TIMEOUT: there is none. After a failure, too, *n
+ * segments are open. */
 static descant_status open_segments(const char *run, struct object *objects, int *numbers,
                                     int *n)
 {
@@ -152,7 +159,7 @@ static descant_status open_segments(const char *run, struct object *objects, int
 
 bool bsp_status(const char *run, double over_s, bool as_json, FILE *out, FILE *err)
 {
-    static struct look looks[BSP_MODULES][2];
+    static struct look looks[BSP_MODULES][2];       /* about 450 KiB */
     struct object objects[BSP_MODULES] = {{0}};
     char name[BSP_SEGMENT];
     int n, numbers[BSP_MODULES];

@@ -41,6 +41,7 @@ static void sweep(const char *run, uint64_t keeper)
     }
 }
 
+/* False: the list of open files cannot be read. */
 static bool close_but_stdin(void)
 {
     DIR *open = opendir("/proc/self/fd");

@@ -19,6 +19,8 @@ static void *ward(void *of)
     sigemptyset(&term);
     sigaddset(&term, SIGTERM);
     while (sigwait(&term, &signal) == 0 && !atomic_load(&w->ends)) {
+        /* read before the signal goes on: if the run's thread returns meanwhile, the
+         * number moves on, and the exchange fails */
         uint64_t call = atomic_load(&w->call);
         pthread_kill(w->main, SIGTERM);
         clock_sleep_until(clock_now_ns() + STUCK_NS);
