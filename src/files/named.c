@@ -55,6 +55,8 @@ static bool find(const char *path, struct file_id *out)
     return true;
 }
 
+/* Files that are not there yet are one where folder and name are the same. A file that is
+ * there has no name here, so it is none of those. */
 static bool same(const char *a, const char *b)
 {
     struct file_id x, y;
@@ -87,6 +89,8 @@ static bool apart(const struct named_file *writer, const struct named_file *othe
                   char *message, size_t room)
 {
     enum { MOST_SUFFIXES = 9 };
+    /* For each use the ends of the names that it writes: "" is the file itself. The table
+     * is that of enum file_use, and NULL ends a row. */
     static const char *const suffixes[][MOST_SUFFIXES] = {
         [FILE_READ] = {NULL},
         [FILE_LOGGED] = {"", ".lock", ".old"},
@@ -130,6 +134,7 @@ static bool log_good(const char *option, const char *path, char *message, size_t
     return good;
 }
 
+/* Whether a regular file can be put there, in place of one or as a new one. */
 static bool replace_good(const char *option, const char *path, char *message, size_t room)
 {
     struct stat of;
@@ -167,6 +172,7 @@ static bool follow(const struct named_file *file, char *target, char *message,
     return true;
 }
 
+/* The link is followed first, for all tests are of the file that will be replaced. */
 bool files_good(const struct named_file *files, int n, char *target, char *message,
                 size_t room)
 {

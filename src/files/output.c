@@ -17,6 +17,7 @@ bool output_written(FILE *out, const char *name, const struct log *log)
     return !error;
 }
 
+/* NULL with errno. The file has the rights of the old one, if there is one. */
 static FILE *open_temporary(struct output *out, const struct stat *old)
 {
     int n = snprintf(out->temporary, sizeof out->temporary, "%s.tmp", out->name);
@@ -31,6 +32,8 @@ static FILE *open_temporary(struct output *out, const struct stat *old)
     return file;
 }
 
+/* The lock comes before NAME.tmp is made, since another run may be writing that. A pipe
+ * or a device is written in place: a rename would put a file there instead. */
 bool output_open(struct output *out, const char *name, const char *packed, FILE *standard,
                  const struct log *log)
 {
@@ -56,6 +59,9 @@ bool output_close(struct output *out, bool good)
     bool written = good && output_written(out->file, out->name, out->log),
          whole = written;
 
+    /* The order matters: the compressor's last bytes, then all bytes onto the disk, and
+     * only then the rename, so that a crash leaves the old file or the whole new one. The
+     * lock is given back when NAME.tmp is gone. */
     errno = 0;
     if (out->file && out->file != out->below)
         whole &= fclose(out->file) == 0;

@@ -18,6 +18,8 @@ struct session {
                                    a score */
 };
 
+/* Opens the model, and settles how the data is read: as the checkpoint's was, unless
+ * `how` or the file itself says otherwise. session_close follows after a failure, too. */
 static descant_status session_open(struct session *s, const struct scoring *how,
                                    const struct log *log)
 {
@@ -46,6 +48,7 @@ static void session_close(struct session *s)
     saved_close(&s->saved);
 }
 
+/* The data is compared with the model before all of it is read. */
 descant_status score_evaluate(const struct scoring *how, struct held_out *figures,
                               struct feed_counts *counts, bool *classes,
                               const struct log *log)
@@ -82,6 +85,7 @@ static bool put_score(FILE *out, const float *scores, int outputs)
     double top = (double)scores[0], sum = 0;
     bool good = true;
 
+    /* Scores are taken less the largest one: exp overflows for none of them then. */
     for (int k = 1; k < outputs; k++)
         top = (double)scores[k] > top ? (double)scores[k] : top;
     for (int k = 0; k < outputs; k++)
@@ -99,7 +103,8 @@ static bool put_score(FILE *out, const float *scores, int outputs)
     return good;
 }
 
-/* A bad line's label is NaN. */
+/* Prints the scores of a block's lines, batch by batch. A bad line's label is NaN, and so
+ * is its score; s->nan counts other lines without a number. */
 static bool predict_block(struct session *s, struct work *work,
                           const struct examples *all, float *scores, FILE *out)
 {
@@ -120,6 +125,8 @@ static bool predict_block(struct session *s, struct work *work,
     return !ferror(out);
 }
 
+/* Reads chunk after chunk, in order, and prints their scores. False, after logging why: a
+ * chunk could not be read, a score not printed, or there was no line. */
 static bool predict_all(struct session *s, struct data *data, struct work *work,
                         float *scores, const struct output *out)
 {
@@ -143,7 +150,8 @@ static bool predict_all(struct session *s, struct data *data, struct work *work,
     return ok && got == DATA_END && s->lines > 0;
 }
 
-/* The output is opened with the first score. */
+/* The output is opened once the model and the data are there: if one of them is bad, the
+ * output has not been touched. */
 static bool predict_into(struct session *s, const char *name, FILE *standard,
                          struct data *data, struct work *work, float *scores)
 {

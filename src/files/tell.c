@@ -48,6 +48,8 @@ static const char *text_of(const struct safetensors *file, const char *key)
     return text && *text ? text : "?";
 }
 
+/* A checkpoint of descant train. Its texts "inputs" and "sums" begin with these numbers
+ * (train/save.c); a text that is missing leaves zeros. */
 static void say_run(FILE *out, const struct safetensors *file)
 {
     struct data_shape s = {0};
@@ -79,6 +81,8 @@ static void say_run(FILE *out, const struct safetensors *file)
         say(out, "loss, training", "%.6f", loss / (double)n);
 }
 
+/* A checkpoint of descant bsp run, whose text "progress" has these numbers
+ * (control/model.c). */
 static void say_bsp(FILE *out, const struct safetensors *file)
 {
     unsigned long long version = 0, steps = 0, gradients = 0, examples = 0;
@@ -93,6 +97,7 @@ static void say_bsp(FILE *out, const struct safetensors *file)
     say(out, "examples", "%llu in %.1f s", examples, seconds);
 }
 
+/* Whether a tensor is state of the run, by its name, and no parameter of the model. */
 static bool is_of_run(const struct safetensor *t)
 {
     return strncmp(t->name, "descant.", 8) == 0;
@@ -166,6 +171,8 @@ struct counts {
     char bad_line[512];
 };
 
+/* Adds a block to the counts. The highest field with ids is sought from the last field
+ * down to the one known so far. */
 static void count_block(struct counts *c, const struct block *block)
 {
     const struct examples *e = &block->examples;
@@ -212,6 +219,7 @@ static descant_status count_all(const struct data_options *options, struct count
     return status;
 }
 
+/* labelled: the examples were read with their labels. */
 static void say_counts(FILE *out, const struct counts *c, const struct data_shape *s,
                        bool labelled)
 {
@@ -257,6 +265,7 @@ static descant_status count_classes(const struct data_options *options, struct c
 static bool say_data(FILE *out, const char *path, enum file_kind kind,
                      const struct log *log)
 {
+    /* With max_bad 1 the data is read to its end, however many of its lines are bad. */
     struct data_options o = {.paths = &path, .n_paths = 1, .hash = true, .max_bad = 1,
                              .n_fields = MOST_FIELDS, .chunk_bytes = CHUNK};
     struct counts c;
@@ -303,6 +312,9 @@ static double parameters(const struct report_run *run)
 
 static bool say_log(FILE *out, const char *path, FILE *err)
 {
+    /* A row has the name that is shown, then the header's key or, of figures, the
+     * summary's. Without a summary a figure is that of the last interval; REPORT_FIELDS:
+     * none. */
     static const char *const texts[][2] = {{"begun", "time"}, {"model", "model"},
                                            {"plan", "sync"},  {"data", "data"},
                                            {"held out", "eval"}};
