@@ -83,6 +83,8 @@ static descant_status check_first(const struct layout *l, const char *here,
     return DESCANT_OK;
 }
 
+/* Writes the address at which all ranks meet, and settles whether it is to name a
+ * secret. */
 static void write_address(struct layout *l, const struct hosts_options *o,
                           uint64_t chance)
 {

@@ -60,7 +60,8 @@ struct hosts_run {
     const struct hosts_options *options;
     struct layout layout;
     struct rank *ranks;         /* (layout.n) */
-    struct pollfd *polled;      /* (POLLED * layout.n + 1) */
+    struct pollfd *polled;      /* (POLLED * layout.n + 1): signals; then each rank's
+                                   input, output and errors */
     char secret[SECRET_LINE + 1], folder[PATH_MAX];
     char *ssh[HOSTS_WORDS + 3], *ssh_words;
     struct signals signals;
@@ -74,6 +75,9 @@ struct hosts_run {
 
 /* --- starting --- */
 
+/* In the child: becomes a shell, or ssh, with the pipes as its streams; exec closes all
+ * others. Without a terminal ssh cannot ask for a password, and is not to do so by
+ * SSH_ASKPASS. */
 static void become(struct hosts_run *r, struct rank *rank, const int in[2],
                    const int out[2][2])
 {
@@ -150,6 +154,8 @@ static bool fork_rank(struct hosts_run *r, struct rank *rank)
     return true;
 }
 
+/* Starts the rank with a script of its own, which write_input hands over as the pipe has
+ * room. False, after logging why: no process was started. */
 static bool start(struct hosts_run *r, struct rank *rank)
 {
     const struct script script = {
@@ -232,6 +238,8 @@ static int running(const struct hosts_run *r)
     return n;
 }
 
+/* how, why: parts of the line in the log. The first rank given up decides the run's
+ * status. */
 static void give_up(struct hosts_run *r, struct rank *rank, const char *how,
                     const char *why)
 {
@@ -275,6 +283,8 @@ static void reap(struct hosts_run *r)
         if (rank->state != RANK_RUNS || waitpid(rank->pid, &status, WNOHANG) != rank->pid)
             continue;
         rank->pid = 0;
+        /* the rank's last output is still in the pipes, and is printed before the line on
+         * its end */
         close_input(rank);
         close_stream(&rank->streams[0]);
         close_stream(&rank->streams[1]);
