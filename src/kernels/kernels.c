@@ -7,7 +7,11 @@
  * that keep the bits the same everywhere: no contraction of a*b+c, sums in a fixed order
  * of lanes, the mean in double and rounded once. A test of finiteness rides along: x*0 is
  * 0 for every finite x, NaN for the others, and a NaN stays in the sum. Runs on whichever
- * thread holds the data; keeps no state. */
+ * thread holds the data; keeps no state.
+ *
+ * Most loops have two parts: whole vectors, then the floats that are left, one by one, by
+ * the same operations. A new loop has a slot in kernels.h with its formula, and a row in
+ * the table at the end. */
 #include "kernels/kernels.h"
 
 #include "kernels/wire.h"
@@ -33,6 +37,7 @@ static inline const lanes *read_at(const float *p)
     return (const lanes *)p;
 }
 
+/* Of a test of finiteness: each lane is 0, or NaN, and one NaN makes the sum NaN. */
 static bool all_zero(lanes test)
 {
     float sum = 0;
@@ -77,6 +82,7 @@ static bool copy(float *dst, const float *src, size_t n)
     return all_zero(test) && rest == 0;
 }
 
+/* A destination that is not aligned to vectors is written by way of the caches. */
 static bool copy_past(float *dst, const float *src, size_t n)
 {
     lanes test = {0};
@@ -211,6 +217,8 @@ mean_of(float *out, const float *const *in, const double *share, const int n_in,
     return i;
 }
 
+/* Calls mean_of with constants where the inputs are few, so that it is compiled for each
+ * of them. A case is 2 n_in + stream. */
 static size_t mean_any(float *out, const float *const *in, const double *share, int n_in,
                        size_t n, bool stream, few *bad)
 {
@@ -396,6 +404,8 @@ static void elastic(float *W, const float *w, float *out, float alpha, size_t n)
     }
 }
 
+/* Where the result is false, *any says nothing: vectors take a NaN for a difference, and
+ * single floats do not. */
 static bool less(float *out, const float *w, const float *base, size_t n, bool *any)
 {
     typedef int bits __attribute__((vector_size(4 * LANES)));
@@ -449,6 +459,8 @@ INLINE size_t cold(const unsigned char *heat, size_t n, unsigned char least, siz
     return i;
 }
 
+/* Most bytes are cold: first large blocks of them are passed over, then smaller ones,
+ * then bytes. */
 static size_t hot(const unsigned char *heat, size_t n, unsigned char least)
 {
     size_t i = cold(heat, n, least, 512);
@@ -507,6 +519,7 @@ INLINE float of_bits(uint32_t bits)
     return u.x;
 }
 
+/* x within the range of bf16, and its largest value for a NaN. */
 INLINE float bounded(float x)
 {
     float low = x < MOST ? x : MOST;
@@ -527,6 +540,9 @@ static bool owe(float *r, const float *x, const float *R, float a, float b, size
     return most < INFINITE;
 }
 
+/* 0x7fff is just under half of the lowest bit that stays: that bit is added, too, so that
+ * a tie goes to the even number. u is within bf16's range, so no rounding makes it
+ * infinite. */
 static void bf16_put(void *out, float *u, float a, size_t n)
 {
     uint16_t *to = out;
@@ -566,6 +582,8 @@ INLINE float largest(const float *u, size_t n)
     return of_bits((uint32_t)top);
 }
 
+/* Writes the block's scale, then its bytes. The two sums with MAGIC round, so that the
+ * compiler must not take them together. */
 INLINE void q8_put_block(char *out, float *u, float a, size_t n)
 {
     float top = largest(u, n), up = top < LEAST ? 0 : 127 / top;
@@ -601,7 +619,7 @@ static void q8_add(float *sum, const float *from, const void *in, float a, size_
     const char *m = in;
     size_t at = 0;
     for (; n - at >= BLOCK; at += BLOCK, m += sizeof(float) + BLOCK)
-        if (sum == from)
+        if (sum == from)        /* apart, as in bf16_add */
             q8_add_block(sum + at, sum + at, m, a, BLOCK);
         else
             q8_add_block(sum + at, from + at, m, a, BLOCK);

@@ -56,6 +56,7 @@ bool vector_gather(const struct vector *v, struct chunk chunk, float *out, bool 
     return finite;
 }
 
+/* Floats of `in` that fall into gaps are dropped. */
 void vector_scatter(const struct vector *v, struct chunk chunk, const float *in)
 {
     for (size_t k = find_extent(v, chunk.from), end = chunk.from + chunk.n;
@@ -78,6 +79,8 @@ bool vector_finite(const struct vector *v, size_t n)
     return true;
 }
 
+/* The copy in `out` is tested as a whole before W changes; where it has NaN or Inf, it
+ * stays in `out`. */
 bool vector_elastic(float *W, const struct vector *v, struct chunk chunk, float alpha,
                     float *out)
 {

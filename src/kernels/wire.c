@@ -65,6 +65,8 @@ static void add(enum wire wire, float *sum, const float *from, const void *in, s
 
 bool wire_send(const struct wire_part *p, void *out)
 {
+    /* r is in units of the mean, and x - R is not: r is divided by the share before the
+     * encoding, and the error multiplied by the share after it. */
     double most = 1 / (p->share > LEAST_SHARE ? p->share : LEAST_SHARE);
     bool finite = true;
     for (size_t at = 0, n; at < p->n; at += n) {
