@@ -195,6 +195,8 @@ static void make_powers(struct drawing *d, double low, double high)
     y->high = log10(high / y->unit) + 0.05;
 }
 
+/* The axis of y, logarithmic if it may be and the values are far apart. values:
+ * sorted. */
 static void make_y(struct drawing *d, const double *values, size_t n)
 {
     const struct report_chart *chart = d->chart;
@@ -218,6 +220,7 @@ static void make_y(struct drawing *d, const double *values, size_t n)
     d->y.high = (high + margin) / d->y.unit;
 }
 
+/* The place of a value on the axis: 0 at its low end, 1 at its high end. */
 static double along(const struct axis *axis, double value)
 {
     double units = value / axis->unit, at = axis->logarithmic ? log10(units) : units;
@@ -234,6 +237,7 @@ static double place_y(const struct drawing *d, double value)
     return HEIGHT - BOTTOM - along(&d->y, value) * (HEIGHT - TOP - BOTTOM);
 }
 
+/* A tick of x is a short line below the axis, one of y a line across the chart. */
 static void draw_tick(FILE *out, const struct drawing *d, bool of_x, double value,
                       const char *text)
 {
@@ -251,6 +255,8 @@ static void draw_tick(FILE *out, const struct drawing *d, bool of_x, double valu
             LEFT, WIDTH - RIGHT, y, y, LEFT - 7, y + 4, text);
 }
 
+/* The distance of ticks, 1, 2 or 5 times a power of ten, so that at most about TICKS of
+ * them fit. */
 static double round_step(double range)
 {
     double raw = range / TICKS, power = pow(10, floor(log10(raw))), part = raw / power;
@@ -310,11 +316,13 @@ static void draw_axes(FILE *out, const struct drawing *d)
 
 /* --- lines --- */
 
+/* Whether point i is one of the curve, and no gap. */
 static bool there(const struct curve *curve, size_t i)
 {
     return i < curve->n && isfinite(curve->at[i].x) && isfinite(curve->at[i].y);
 }
 
+/* All values of a sparse curve, and of others the single values between two gaps. */
 static void draw_dots(FILE *out, const struct drawing *d, const struct curve *curve)
 {
     for (size_t i = 0; i < curve->n; i++)

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The key of each field in an interval's, a superstep's or an evaluation's line. Fields
+ * without a key are computed (take_gradients). */
 static const char *const keys[REPORT_FIELDS] = {
     [REPORT_EXAMPLES] = "examples",
     [REPORT_SECONDS] = "seconds",
@@ -96,6 +98,8 @@ static void take_gradients(const json_t *line, struct report_point *point)
     point->at[REPORT_REFUSED] = came > 0 ? refused / came : (double)NAN;
 }
 
+/* Fields that the line lacks, or that are null, are NaN. False: one is neither that nor a
+ * number. */
 static bool take_fields(const struct reading *r, const json_t *line,
                         struct report_point *point)
 {
@@ -109,6 +113,7 @@ static bool take_fields(const struct reading *r, const json_t *line,
     return true;
 }
 
+/* An evaluation is a point apart. Its line has no gradients. */
 static bool add_eval(struct reading *r, const json_t *line)
 {
     struct report_point point;
@@ -159,6 +164,9 @@ static bool add_superstep(struct reading *r, const json_t *line)
     return add_point(r, &point);
 }
 
+/* A header behind the first begins another start of the run: the summary and the failed
+ * checkpoints before it are forgotten, and a point without values makes the gap in the
+ * curves. */
 static bool add_header(struct reading *r, json_t *line)
 {
     struct report_run *run = r->run;
@@ -181,6 +189,8 @@ bool report_of_bsp(const struct report_run *run)
 
 const char *report_unfinished(const struct report_run *run)
 {
+    /* How the reasons begin that descant train and descant bsp run log for an end in good
+     * order (train/judge.c, control/run.c); other reasons are shown. */
     static const char *const ends[] = {"no gain in ",
                                        "all supersteps are made",
                                        "there were enough examples",
@@ -222,6 +232,7 @@ static void fade_last(struct report_run *run)
         last->at[REPORT_LOSS] = last->at[REPORT_RATE] = (double)NAN;
 }
 
+/* Takes a line by its kind. A kind that is not known here is passed over. */
 static bool add_line(struct reading *r, json_t *line)
 {
     const char *kind = json_string_value(json_object_get(line, "kind"));
@@ -251,6 +262,8 @@ static bool add_line(struct reading *r, json_t *line)
     return true;
 }
 
+/* Reads the log to its end. A line that is no JSON is an error, but for the last one
+ * without its end and one torn before a header. */
 static bool read_lines(struct reading *r, FILE *in)
 {
     char *text = NULL;
@@ -287,6 +300,7 @@ static void set_label(struct report_run *run, const char *text, size_t length)
     run->label[length] = 0;
 }
 
+/* The header's label, if it has one, or the log's name without its folder and .jsonl. */
 static void make_label(struct report_run *run)
 {
     const char *given = json_string_value(json_object_get(run->header, "label"));
@@ -364,6 +378,8 @@ bool report_same_examples(const char *key, const struct report_run *a,
     return counted ? same_names(x, y) : strcmp(x, y) == 0;
 }
 
+/* An evaluation's examples and seconds are those at which it began, so for these the last
+ * interval counts. */
 double report_figure(const struct report_run *run, const char *summary_key,
                      enum report_field field)
 {

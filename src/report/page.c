@@ -21,6 +21,8 @@ static const char style[] =
 #include "page.css.h"
     ;
 
+/* In the page's order. A chart is left out where no run has two such values, so charts of
+ * descant train and of descant bsp run stand in one table; a new one is a row here. */
 static const struct report_chart charts[] = {
     {"Loss over examples", "The mean of each interval, before learning from it.",
      REPORT_EXAMPLES, REPORT_LOSS, .y_name = "loss", .powers = true, .late = true},
@@ -61,6 +63,8 @@ enum { N_CHARTS = sizeof charts / sizeof *charts };
 
 /* --- figures --- */
 
+/* How a figure of the table is written: LOSS with four decimals, COUNT with k, M, G or T,
+ * TIME in its units, and so on. */
 enum figure { LOSS, COUNT, TIME, SHARE, STEPS, VERSIONS };
 
 static json_t *figure_text(enum figure figure, double value)
@@ -90,6 +94,8 @@ static json_t *figure_text(enum figure figure, double value)
     }
 }
 
+/* The columns of the runs' table, in its order. A column is left out where no run has its
+ * figure; a new one is a row here. `means` is printed below the table. */
 static const struct column {
     const char *title, *key;            /* of the summary */
     enum report_field field;            /* of the last interval; REPORT_FIELDS: none */
@@ -192,6 +198,8 @@ static void add(struct page *p, json_t *list, json_t *value)
     p->good &= json_array_append_new(list, value) == 0;
 }
 
+/* The header's value as a text, a new reference; null: the header has none. NULL: no
+ * memory. */
 static json_t *header_text(const struct report_run *run, const char *key)
 {
     json_t *value = json_object_get(run->header, key);
@@ -211,6 +219,8 @@ static bool started_elsewhere(const struct report_run *run)
     return json_is_number(trainers) && json_number_value(trainers) < 1;
 }
 
+/* The cells of a run's row. A column for which no run has a figure has no cell in any
+ * row. */
 static json_t *figures_of(struct page *p, const struct report_run *run)
 {
     json_t *figures = json_array();
@@ -225,6 +235,7 @@ static json_t *figures_of(struct page *p, const struct report_run *run)
     return figures;
 }
 
+/* The values of one run, for page.html's sections of runs. */
 static json_t *run_of(struct page *p, int r)
 {
     static const char *const shown[] = {"model", "sync", "workers", "modules",
@@ -364,6 +375,8 @@ static json_t *charts_of(struct page *p)
 
 /* --- the page --- */
 
+/* Makes the object that page.html is filled with. A value for which there was no memory
+ * clears p.good, and then nothing is written. */
 bool report_page(FILE *out, struct report_run *runs, int n)
 {
     struct page p = {runs, n, report_compare(runs, n), true};

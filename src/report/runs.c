@@ -58,6 +58,8 @@ static int number_sets(struct report_run *runs, int n)
         runs[r].set = -1;
     for (int knows = 2; knows >= 0; knows--)
         for (int r = 0; r < n; r++) {
+            /* like: the first run that tells as much, of the same examples. fits: the set
+             * of runs that tell more, if there is one; several: there are more. */
             int like = r, fits = -1;
             bool several = false;
             for (int k = knows_set(&runs[r]) == knows ? n - 1 : -1; k >= 0; k--) {
