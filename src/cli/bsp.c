@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* descant bsp: its commands, and the options of a run. All faults that can be known
- * beforehand are found before a segment is made. */
+ * beforehand are found before a segment is made.
+ *
+ * run, control and local share one table of options and one course. parse reads the words
+ * up to "--" into the options, and refuses those of the other half; check finds faults of
+ * the values; take_part opens the link to the other ranks, if there are any; the rank
+ * that has the model then checks its files, and the run begins (src/control). descant bsp
+ * status has a file of its own. */
 #include "base/option_rows.h"
 #include "cli/cli.h"
 #include "control/control.h"
@@ -14,6 +20,9 @@
 
 #define AT(field) offsetof(struct bsp_options, field)
 
+/* The options of run, control and local together. A row needs no other place: the run's
+ * log and its checkpoint have every row as text (run/told.h), and an option that control
+ * or local alone may have is known by check_role's lists. */
 static const struct option bsp_settings[] = {
     TEXT("name", name, "name of the run; its segments are NAME-0, NAME-1, ..."),
     INT("modules", modules, 1, BSP_MODULES,
@@ -60,8 +69,11 @@ static const struct option bsp_settings[] = {
 };
 static const size_t bsp_n_settings = sizeof bsp_settings / sizeof *bsp_settings;
 
+/* Not in defaults(): a period that was given, and none, must differ beside
+ * --every-gradients. */
 #define DEFAULT_PERIOD "50ms"
 
+/* Fields that are not named are 0 or NULL: no limit, no file. */
 static struct bsp_options defaults(void)
 {
     return (struct bsp_options){
@@ -100,6 +112,8 @@ static void run_help(FILE *out)
 
 /* --- checks --- */
 
+/* Reads --period, or the default, into period_s. A period beside --every-gradients is
+ * refused. */
 static bool period_good(const struct cli *cli, struct bsp_options *o)
 {
     static const struct option period = {"period", OPTION_TIME, AT(period_s), 0.001, 3600,
@@ -117,6 +131,8 @@ static bool period_good(const struct cli *cli, struct bsp_options *o)
     return false;
 }
 
+/* The name begins the names of the run's segments, which have these characters alone
+ * (bsp/object.c). */
 static bool name_good(const struct cli *cli, const char *name)
 {
     size_t n = strlen(name);
@@ -129,6 +145,7 @@ static bool name_good(const struct cli *cli, const char *name)
     return false;
 }
 
+/* For run and control, which have the model. local has none: only its name is checked. */
 static int check(const struct cli *cli, struct bsp_options *o)
 {
     if (!name_good(cli, o->name) || !period_good(cli, o))
@@ -151,7 +168,8 @@ static int check(const struct cli *cli, struct bsp_options *o)
 
 /* --- the commands --- */
 
-/* Only rank 0 uses the files: other hosts need not have their folders. */
+/* The part of the rank that has the model, to its end; closes the link. Only rank 0 uses
+ * the files: other hosts need not have their folders. */
 static int lead(const struct cli *cli, struct bsp_options *o, struct bsp_link *link)
 {
     const struct named_file files[] = {{"checkpoint", &o->checkpoint, FILE_KEPT},
@@ -167,7 +185,10 @@ static int lead(const struct cli *cli, struct bsp_options *o, struct bsp_link *l
     return status;
 }
 
-/* Rank 0 has the run; another rank has local modules. */
+/* Rank 0 has the run; another rank has local modules. Opens the link, finds this
+ * process's part, and returns that part's exit status with the link closed. Under a
+ * launcher every rank has --modules of its own. A rank that a launcher has given the
+ * wrong command fails here: two ranks may not have control, and one must. */
 static int take_part(const struct cli *cli, enum bsp_role role, struct bsp_options *o)
 {
     struct progress progress;
@@ -188,6 +209,7 @@ static int take_part(const struct cli *cli, enum bsp_role role, struct bsp_optio
     return CLI_FAILED;
 }
 
+/* names ends with NULL */
 static bool among(const char *const *names, const char *name)
 {
     while (*names && strcmp(*names, name) != 0)
@@ -213,7 +235,9 @@ static int check_role(const struct cli *cli, enum bsp_role role)
     return CLI_DONE;
 }
 
-/* The options end at "--"; the words behind it, at least one, are the command. */
+/* The options end at "--"; the words behind it, at least one, are the command. A first
+ * word without a dash is the ADDRESS of control and local. Returns an exit status, or -1
+ * after the help. */
 static int parse(const struct cli *cli, enum bsp_role role, struct bsp_options *o)
 {
     struct cli own = *cli;
@@ -237,6 +261,8 @@ static int parse(const struct cli *cli, enum bsp_role role, struct bsp_options *
     return status == CLI_DONE ? check_role(&own, role) : status;
 }
 
+/* A command from its words to its exit status. control has no modules, so its default is
+ * 0, not the table's 1. */
 static int begin(const struct cli *cli, enum bsp_role role, struct bsp_options *o)
 {
     if (role == BSP_CONTROL)
@@ -272,6 +298,7 @@ int cli_bsp(const struct cli *cli)
             struct bsp_options o = defaults();
             o.told = (struct told){bsp_settings, bsp_n_settings, &o};
             int status = begin(&own, role, &o);
+            /* other ranks would wait in MPI for one that ends before it comes there */
             if (status != CLI_DONE && launcher_may_be_mpi(o.address))
                 mpi_module_abort(status);
             return status;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bsp status: its options. */
+/* descant bsp status: its options. The NAME of the run stands before them, and is no
+ * option; what is found under that name, and how it is printed, is
+ * src/control/status.c's. */
 #include "base/option_rows.h"
 #include "cli/cli.h"
 #include "control/control.h"
@@ -7,7 +9,7 @@
 #include <string.h>
 
 struct status_options {
-    double over;
+    double over;                /* seconds */
     bool json;
 };
 

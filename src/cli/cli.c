@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds a command in a table, so that --help shows exactly the commands that there are.
- * Benchmarks are a program of their own, descant-bench (bench/program). */
+ * Benchmarks are a program of their own, descant-bench (bench/program).
+ *
+ * To add a command, write its function in a file of its own, declare it in cli.h, and
+ * give it a row of `commands`; options are a table that the command itself has
+ * (settings.c). A command that needs training stands between the #ifdefs, and in
+ * left_out, so that a build without training can say why the command is not there. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -9,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A row: the word behind "descant", its line of the help, and the function that gets the
+ * words after it. */
 struct command {
     const char *name, *help;
     cli_command *run;
@@ -66,8 +73,11 @@ static const struct command commands[] = {
 #endif
     {"bench", "measure: " BENCHES " (--json)", bench},
 };
+/* MOST_WORDS: of descant help COMMAND and so on, at most. */
 enum { N_COMMANDS = sizeof commands / sizeof *commands, MOST_WORDS = 8 };
 
+/* The refusal of a word that names no command: it says which are near, or that this build
+ * has been made without the command. */
 static int unknown(const struct cli *cli, const char *wrong)
 {
     const char *names[N_COMMANDS + 1] = {NULL};
@@ -119,6 +129,8 @@ static int help_on(struct cli *cli)
     return run(cli, command);
 }
 
+/* The program: cli->argv has the words behind "descant". Help that was asked for goes to
+ * out, with status 0; the help after a call without any word goes to err. */
 static int command(const struct cli *cli)
 {
     if (cli->argc < 1) {

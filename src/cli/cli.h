@@ -8,13 +8,15 @@
 #include "base/base.h"
 
 struct cli {
-    const char *command;        /* "bench step", for messages */
+    const char *command;        /* "bench step", for messages; "": no command yet */
     int argc;                   /* words after the command */
-    char **argv;
-    FILE *out, *err;
+    char **argv;                /* of the program; a command may change the pointers */
+    FILE *out, *err;            /* shown streams (base.h), which cli_program closes */
     struct log log;             /* onto err: warnings and failures */
 };
 
+/* The same numbers as RUN_DONE and so on (run/run.h): a command returns the status of its
+ * run as it is. */
 enum { CLI_DONE, CLI_FAILED, CLI_BAD_USE };
 
 typedef int cli_command(const struct cli *cli);     /* its exit status */
@@ -65,7 +67,8 @@ descant_log cli_log;                                          /* user: a FILE */
 void cli_say(FILE *out, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The commands. */
+/* The commands: each gets the words behind its name, prints its own help where that is
+ * asked for, and returns the exit status. */
 int cli_info(const struct cli *cli);
 int cli_plans(const struct cli *cli);
 int cli_run(const struct cli *cli);
@@ -73,7 +76,8 @@ int cli_secret(const struct cli *cli);
 #ifdef DESCANT_TRAIN
 int cli_train(const struct cli *cli);
 struct train_options;
-/* sets the fields that follow from its plan, which is good */
+/* Sets the fields that follow from its plan. A bad plan sets nothing; cli_plan_ok refuses
+ * it later. */
 void train_know_plan(struct train_options *o);
 struct named_file;
 /* CLI_DONE, or CLI_BAD_USE after printing the file at fault (files.h). */

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* descant eval and descant predict: a checkpoint's model on files. */
+/* descant eval and descant predict: a checkpoint's model on files. The words become a
+ * struct scoring here; reading and scoring are src/files/score.c's.
+ *
+ * Both commands have one table. Its middle rows belong to both, its first rows to eval
+ * alone, and its last row to predict alone, so each command shows and reads a contiguous
+ * part of it. */
 #include "base/option_rows.h"
 #include "cli/cli.h"
 #include "files/files.h"
@@ -7,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+/* `how` goes to score.c; the other two fields are this file's. */
 struct options {
     struct scoring how;
     const char *out;
@@ -29,7 +35,10 @@ static const struct option table[] = {
 /* The first settings are only eval's, the last one is only predict's. */
 enum { N_TABLE = sizeof table / sizeof *table, N_EVAL_ONLY = 2, N_PREDICT_ONLY = 1 };
 
-/* Predict's output must be none of its inputs. */
+/* Reads the words into *o, and checks that model and data are named. False: the command
+ * returns *status. Predict's output must be none of its inputs, and not the checkpoint
+ * before the one that is named, to which a run may have to go back. `target` is room for
+ * the name of the output where that is a link; o->out may point into it. */
 static bool take(const struct cli *cli, const char *usage, const struct option *own,
                  size_t n, struct options *o, char *target, int *status)
 {
@@ -54,6 +63,9 @@ static bool take(const struct cli *cli, const char *usage, const struct option *
     return *status == CLI_DONE;
 }
 
+/* Prints the figures, as lines or as one JSON object. A model with classes has no NE, AUC
+ * or calibration: lines leave them out, JSON has null, so that its keys are always the
+ * same. */
 static void say(FILE *out, bool json, const struct held_out *h, bool classes,
                 const struct feed_counts *counts)
 {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* descant gen ctr: a file of click logs from a planted model, in Criteo's format, to try
- * training with. The summary goes to stderr, since rows may go to stdout. */
+ * training with. The summary goes to stderr, since rows may go to stdout. The generator
+ * is src/data/ctr.c's; this file has its options, and the choice between ctr and
+ * cache. */
 #include "base/option_rows.h"
 #include "cli/cli.h"
 #include "data/data.h"
@@ -9,6 +11,8 @@
 #include <math.h>
 #include <string.h>
 
+/* The fields of struct ctr_options (data/data.h), of the types that rows of options
+ * fill. */
 struct gen_options {
     int64_t rows, seed, model, categories;
     double zipf, noise, positive;
@@ -35,6 +39,9 @@ static double guess_loss(double p)
     return p > 0 && p < 1 ? -p * log(p) - (1 - p) * log1p(-p) : 0;
 }
 
+/* The summary of what was written. "best" is the loss of the planted model itself, which
+ * no training can beat but by chance; the loss of a constant guess is what a useless
+ * model reaches. */
 static void say(FILE *err, const struct ctr_summary *sum, double seconds)
 {
     double rows = (double)sum->rows, clicks = rows > 0 ? (double)sum->clicks / rows : 0;
@@ -65,7 +72,7 @@ static int gen_ctr(const struct cli *cli)
     if (!pack_can(o.out))
         return cli_bad_use(cli, "--out %s: only .gz and .zst are compressed", o.out);
     const struct named_file file = {"out", &o.out, FILE_PUT};
-    const char *packed = o.out;
+    const char *packed = o.out;     /* a link's target may have another ending */
     if ((status = cli_files(cli, &file, 1, target)) != CLI_DONE)
         return status;
     struct ctr_options ctr = {.rows = (uint64_t)o.rows, .seed = (uint64_t)o.seed,

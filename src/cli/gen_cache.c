@@ -29,6 +29,9 @@ static const struct option options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
+/* Reads all of the data once, and writes the cache. True: it is whole. Else the reason
+ * was printed, and a cache that was there before is as it was. The shared block is what a
+ * reader of stdin needs; here one process reads, so plain memory will do. */
 static bool make(const struct cli *cli, const struct cache_options *o)
 {
     struct path_list paths;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* descant info: facts about a build and a machine that a question for help needs; or
- * facts about files (files/tell.c). */
+ * facts about files (files/tell.c). Without a word it prints the first, with words the
+ * second: each word is a file. No module is loaded and no job is opened, so that info
+ * also runs where a module or a launcher is broken. */
 #include "cli/cli.h"
 #include "fabric/fabric.h"
 #ifdef DESCANT_TRAIN
@@ -14,6 +16,7 @@
 #include <limits.h>
 #include <string.h>
 
+/* The name of the first processor. Kernels of some architectures give none: "unknown". */
 static void cpu_name(char *name, size_t room)
 {
     char line[256];
@@ -29,6 +32,7 @@ static void cpu_name(char *name, size_t room)
         fclose(file);
 }
 
+/* Where each module is that the program would load; it is looked up, and not loaded. */
 static void say_modules(const struct cli *cli)
 {
     char path[PATH_MAX];
@@ -41,6 +45,8 @@ static void say_modules(const struct cli *cli)
             : "no module: a job between hosts can have no secret and no certificates");
 }
 
+/* Describes each file. One that cannot be described is passed over, and makes the status
+ * a failure. */
 static int tell(const struct cli *cli)
 {
 #ifdef DESCANT_TRAIN

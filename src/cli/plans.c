@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* descant plans: the tables of presets and keys as the parser has them, aligned or as
- * Markdown. */
+ * Markdown. Both print sync/plan.h's own rows, so a new preset or key needs no change
+ * here. */
 #include "base/option_rows.h"
 #include "cli/cli.h"
 #include "sync/plan.h"
@@ -17,6 +18,7 @@ static const struct option options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
+/* A | between choices would end the cell, so commas stand between them. */
 static void markdown(FILE *out)
 {
     char text[128];
@@ -33,6 +35,7 @@ static void markdown(FILE *out)
     }
 }
 
+/* The presets' column is as wide as its longest text. */
 static void plain(FILE *out)
 {
     char text[128];

@@ -44,6 +44,9 @@ int cli_unknown(const struct cli *cli, const char *what, const char *word,
                  : cli_bad_use(cli, "which one? allowed: %s", all);
 }
 
+/* Both values are read by rows of options, so that they have the units of an address. The
+ * round trip may be left out, and is 0 then. The suffix repeats the user's own words, not
+ * the numbers, so that a job's address shows what was asked for. */
 bool cli_link_ok(const struct cli *cli, const char *text, char *suffix, size_t room,
                  double *rate, double *rtt)
 {
@@ -75,6 +78,7 @@ bool cli_link_ok(const struct cli *cli, const char *text, char *suffix, size_t r
     return true;
 }
 
+/* The reason is the parser's, which has it as the last error and does not log it here. */
 bool cli_plan_ok(const struct cli *cli, const char *option, const char *text)
 {
     struct plan plan;
@@ -108,6 +112,8 @@ void train_know_plan(struct train_options *o)
 }
 #endif
 
+/* Warnings and errors are shown; lines of lower levels are for programs that watch a job,
+ * and a command's own output says what it does. */
 void cli_log(void *user, enum descant_level level, const char *line)
 {
     if (level >= DESCANT_WARNING)
@@ -124,6 +130,7 @@ void cli_say(FILE *out, const char *name, const char *format, ...)
     fputc('\n', out);
 }
 
+/* bytes */
 enum { LEAST_STACK = 256 << 10 };
 
 /* Paths, copies and BLAS lie on stacks, and a thread's stack is as large as the limit:
@@ -142,7 +149,7 @@ static bool stack_good(FILE *err)
 
 /* All output goes through two shown streams. Output that could not be written is a
  * failure; a file at the limit of its size is an error with a message, and not a signal
- * that ends the program. */
+ * that ends the program. err is closed last, for the failure of out is written there. */
 int cli_program(cli_command *program, int argc, char **argv, FILE *out, FILE *err)
 {
     struct cli cli = {.command = "", .argc = argc - 1, .argv = argv + 1,

@@ -21,6 +21,8 @@ static const struct option options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
+/* The logs that are compared: their names as given, and what was read of each, in the
+ * same order. */
 struct report {
     const char *paths[REPORT_MAX_RUNS];
     int n;
@@ -49,6 +51,8 @@ static int take_logs(struct cli *cli, struct report *report)
     return CLI_DONE;
 }
 
+/* Writes the page as a whole or not at all. errno is set to 0 before, since output_close
+ * takes a later value of it for the reason why a write has failed. */
 static int put_page(const struct cli *cli, struct report *report, const char *path)
 {
     struct output out;
@@ -62,6 +66,8 @@ static int put_page(const struct cli *cli, struct report *report, const char *pa
     return output_close(&out, good) ? CLI_DONE : CLI_FAILED;
 }
 
+/* Reads the logs, then writes the page. The first log that is bad ends it, with the
+ * reason on err. */
 static int run(const struct cli *cli, struct report *report, const char *path)
 {
     bool good = true;

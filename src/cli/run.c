@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* descant run: words become options, and src/hosts does the rest. */
+/* descant run: words become options, and src/hosts does the rest. The words behind "--"
+ * are the command, which goes to the hosts as it is. */
 #include "cli/cli.h"
 #include "hosts/hosts.h"
 
 #include <string.h>
 
+/* The default of --ssh. ssh gets no terminal, and never asks for a password, since there
+ * may be nobody to answer. A host that says nothing for a minute (4 times 15 s) is given
+ * up: the rank counts as lost then, and restarts.c decides. */
 #define SSH                                                                              \
     "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=15 "            \
     "-o ServerAliveCountMax=4"
@@ -19,6 +23,7 @@ static const struct option settings[] = {
     TEXT("secret", secret,
          "the job's secret, a file that descant secret has made; without it, a new one"),
     FLAG("insecure", insecure, "no secret: any process that reaches the port may join"),
+    /* a word may stand for a number here, and is kept as -1: RESTARTS_AUTO */
     {"restarts", OPTION_REAL, AT(restarts), 0, 1e5, "auto",
      "restarts of a rank in a row; auto: 3 after failures, no limit after signals"},
     TEXT("ssh", ssh,

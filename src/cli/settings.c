@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The command line by a table of settings, and its help with the defaults. */
+/* The command line by a table of settings, and its help with the defaults.
+ *
+ * A table has one row for each setting (base.h, options.c): its name without the dashes,
+ * its type, the field that it fills, the allowed values, and its help. settings_parse
+ * goes through the words once, and writes each value into its field as it comes; a word
+ * at fault ends it, and the fields set before stay set, since the command ends then, too.
+ * A setting that is not given keeps what the caller has put into the struct: that is its
+ * default, which settings_help prints. */
 #include "cli/cli.h"
 
 #include <assert.h>
@@ -10,6 +17,8 @@ static bool is_config(const char *word)
     return strcmp(word, "--config") == 0 || strncmp(word, "--config=", 9) == 0;
 }
 
+/* The first --config counts. One without a value is NULL here, and refused by
+ * settings_parse. */
 const char *settings_config(const struct cli *cli)
 {
     for (int i = 0; i < cli->argc; i++)
@@ -20,6 +29,8 @@ const char *settings_config(const struct cli *cli)
     return NULL;
 }
 
+/* --help counts wherever it stands, even where a value is expected: a user who is lost
+ * types it at the end. */
 bool settings_wants_help(const struct cli *cli)
 {
     for (int i = 0; i < cli->argc; i++)
@@ -28,6 +39,8 @@ bool settings_wants_help(const struct cli *cli)
     return false;
 }
 
+/* Options whose value may be several files. A shell turns * into several words, without
+ * commas, so the refusal of the second one says what to write. */
 static bool has_files(const struct option *s)
 {
     return strcmp(s->name, "data") == 0 || strcmp(s->name, "eval") == 0;
@@ -106,6 +119,9 @@ static void range_text(const struct option *s, char *text, size_t room)
         snprintf(text, room, "%.12g or more", s->low);
 }
 
+/* A line: "--batch examples of a worker's step (128; 1 where ...; 1 to 1048576)". In the
+ * brackets are the default, the exception to it that follows a tab in the row's help, and
+ * the range. */
 void settings_help(FILE *out, const struct option *table, size_t n, const void *defaults)
 {
     char text[128], range[64];

@@ -68,6 +68,8 @@ static uint64_t period_ns(const struct bsp *b)
     return (uint64_t)(b->t->options->plan_period_s * 1e9);
 }
 
+/* Called by control_superstep for each piece of the model, in order. The rate is fixed
+ * with the first piece, so that one step has one rate. */
 static void step(void *of, const struct control_piece *piece)
 {
     struct bsp *b = of;
@@ -133,6 +135,8 @@ static void rise(_Atomic uint64_t *most, uint64_t to)
         atomic_store_explicit(most, to, RELAXED);
 }
 
+/* Reads the sums out, makes the step, and stores the model; no step if no gradient came.
+ * A model that is no longer finite stops the run and ends the plan. */
 static void superstep(struct bsp *b)
 {
     struct board_bsp *on = b->board;
@@ -185,6 +189,8 @@ static void rest(struct bsp *b)
         futex_wait(&b->board->added, added, until);
 }
 
+/* False while this trainer's own workers train: only then are slots of the dead swept,
+ * and the others' counted. */
 static bool all_left(struct bsp *b)
 {
     struct local_figures f;
@@ -209,6 +215,9 @@ static bool inherits(struct bsp *b)
     return false;
 }
 
+/* Every trainer has this thread. Where another has control it looks for that one's death;
+ * where this one has it, it makes supersteps until no slot has an owner, then the last
+ * one. */
 static void *control(void *of)
 {
     struct bsp *b = of;
@@ -254,6 +263,8 @@ static descant_status share(struct bsp *b)
     return DESCANT_OK;
 }
 
+/* Waits for the first trainer to make the segment. MEMORY also stands for another end of
+ * the run, whose reason is on the board. */
 static descant_status await(struct bsp *b)
 {
     struct trainer *t = b->t;
@@ -435,6 +446,8 @@ struct dense bsp_copy(struct trainer *t)
 
 /* --- the end --- */
 
+/* Leaves the workers' slots, and waits until control, here or elsewhere, has made the
+ * last superstep. */
 void bsp_finish(struct bsp *b)
 {
     if (!b)

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Faults of a run's options that can be known before anything starts: of pipes, schedules
- * and folders. */
+/* Faults of a run's options that can be known before anything starts: of pipes,
+ * schedules and folders. The command line has been read and each option is good by
+ * itself; these are faults of options together, or with the files that are there. They
+ * are found before the run starts its trainers, so that one message stands for all of
+ * them. */
 #include "train/bsp.h"
 
 #include <errno.h>
@@ -18,6 +21,8 @@ static bool is_pipe(const char *path)
            !S_ISDIR(of.st_mode);
 }
 
+/* A pipe has one reader. A schedule needs the end of the data, which only files with a
+ * size tell, or --examples. */
 static descant_status check_data(const struct train_options *o, const struct log *log)
 {
     struct path_list list;

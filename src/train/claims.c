@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* Chunks that a dead trainer held are trained again: first of all by the next trainer in
- * its seat, or by an heir when the data has nothing new. */
+ * its seat, or by an heir when the data has nothing new.
+ *
+ * These are the functions that the feed calls (run/feed.h, struct feed_claims): claim,
+ * past_end and failed in the feed's thread, the others in any thread. They translate: a
+ * place of the feed is a field `claimed` of the seat, and an error of reading stops the
+ * run for all trainers. */
 #include "train/claims.h"
 
 #include <math.h>
 
 #define RELAXED memory_order_relaxed
 
+/* The next chunk for a place of the feed: one that this seat's dead trainer held, then a
+ * new one, then one of another dead trainer. heirs_only leaves out new ones. */
 static bool claim(void *of, int place, uint64_t *chunk)
 {
     struct claims *c = of;
@@ -58,6 +65,8 @@ static size_t grant(void *of, size_t n, double *place)
     return n;
 }
 
+/* The share of the limit that is handed out, by all hosts; negative: there is no
+ * limit. */
 static double granted(void *of)
 {
     const struct claims *c = of;
@@ -65,6 +74,9 @@ static double granted(void *of)
     return c->limit ? fmin(n / (double)c->limit, 1) : -1;
 }
 
+/* Takes the claims of the seat's former trainer out of the seat, since this feed's places
+ * are not that one's. Until they are claimed again, one by one, they are known here
+ * alone: a death in that time loses them. */
 const struct feed_claims *claims_begin(struct claims *c)
 {
     c->calls = (struct feed_claims){claim, past_end, failed, give_up, grant, granted, c};

@@ -20,6 +20,8 @@ struct claims {
     int n_old;
 };
 
+/* Once the fields above are set, before each feed. The calls are for one feed, and valid
+ * as long as *c is. */
 const struct feed_claims *claims_begin(struct claims *c);
 
 #endif

@@ -42,6 +42,8 @@ static bool is_module(const struct trainer *t)
     return t->bsp && !t->alone;
 }
 
+/* Whether gradient and step are one pass through the model, without memory for the
+ * gradient: plain SGD for all of it, at one rate. */
 static bool is_fused(const struct trainer *t)
 {
     return !gathers(t) && !is_module(t) && t->optimizer.kind == OPTIMIZER_SGD &&
@@ -49,6 +51,8 @@ static bool is_fused(const struct trainer *t)
            !(t->options->table_lr > 0);
 }
 
+/* The number of the step that begins, from 1: adam corrects its means by it. Relaxed: two
+ * workers may make their steps in the other order. */
 static uint64_t next_step(struct trainer *t)
 {
     return atomic_fetch_add_explicit(&t->steps, 1, memory_order_relaxed) + 1;
@@ -93,6 +97,9 @@ static void step_rows(struct crew_worker *me, double factor)
 /* --- allreduce: one step for all workers of all trainers; the caller holds the mutex ---
  */
 
+/* The group is complete: one mean over all trainers, one step, and the next generation.
+ * The rate is that of the worker that came last. Waiting in descant_mean under the mutex
+ * is fine: all other workers wait for this round, too. */
 static void gather_round(struct trainer *t)
 {
     struct gather *gather = &t->gather;
@@ -110,6 +117,8 @@ static void gather_round(struct trainer *t)
     pthread_cond_broadcast(&gather->moved);
 }
 
+/* Adds this worker's gradient and waits for the round that it is in. Its status is the
+ * round's. */
 static descant_status gather_step(struct crew_worker *me, double lr, float weight)
 {
     struct trainer *t = me->t;
@@ -134,6 +143,8 @@ static descant_status gather_step(struct crew_worker *me, double lr, float weigh
     return status;
 }
 
+/* A worker that ends must not be waited for; it may be the one that the rest waited
+ * for. */
 static void gather_leave(struct trainer *t)
 {
     struct gather *gather = &t->gather;
@@ -206,6 +217,9 @@ static descant_status train_batch(struct crew_worker *me, const struct feed_batc
     return DESCANT_OK;
 }
 
+/* Adds the batch to the worker's sums, which are of the scores before the step:
+ * progressive validation. A loss that is not finite stops the run; the first worker to
+ * see one finds the reason. */
 static void count(struct crew_worker *me, const struct examples *batch, double loss)
 {
     struct trainer *t = me->t;
@@ -225,6 +239,8 @@ static void count(struct crew_worker *me, const struct examples *batch, double l
                   fabs(loss), (unsigned long long)stats.steps, t->rank, where, advice);
 }
 
+/* A worker's life: batches until the feed has none, or a step fails. It leaves every
+ * group it is in, last the job, so that nobody waits for it. */
 static void *work(void *of)
 {
     struct crew_worker *me = of;
@@ -252,6 +268,7 @@ static void *work(void *of)
     return NULL;
 }
 
+/* A failure leaves what crew_work releases. */
 static descant_status worker_init(struct crew_worker *me, struct trainer *t, int number)
 {
     size_t batch = (size_t)t->options->batch;
@@ -267,6 +284,9 @@ static descant_status worker_init(struct crew_worker *me, struct trainer *t, int
     return work_create(&me->work, t->model, batch, &t->log);
 }
 
+/* Returns when all workers have ended, with the first failure. If a thread cannot be
+ * started, the run is stopped; those that were to come count as gone, or a round would
+ * wait for them for ever. */
 descant_status crew_work(struct trainer *t)
 {
     struct crew_worker workers[BOARD_WORKERS] = {{0}};

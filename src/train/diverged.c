@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Says in words where a model is no longer finite. */
+/* Says in words where a model is no longer finite. Workers may be writing the model
+ * meanwhile; a NaN spreads and does not heal, so the tensor that is named is bad, but
+ * need not be the first that was. */
 #include "train/trainer.h"
 
 #include <math.h>
@@ -12,6 +14,7 @@ bool diverged_in(const float *p, size_t n)
     return false;
 }
 
+/* The first of n tensors, which lie in p, with a NaN or an Inf; NULL: there is none. */
 static const struct tensor *bad_tensor(const struct tensor *tensors, size_t n,
                                        const float *p)
 {

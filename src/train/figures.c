@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* Figures over all trainers of the machine, from the seats of its board. */
+/* Figures over all trainers of the machine, from the seats of its board.
+ *
+ * Other processes write the seats meanwhile, each field by itself: a figure may be a tick
+ * old, and two figures of one seat need not be of the same moment. The seat of a trainer
+ * that has left or died stays in the sums with its last figures. A sum falls only where
+ * another trainer takes such a seat, since that one's figures of synchronisation begin at
+ * 0; intervals.c allows for it. */
 #include "train/monitor.h"
 
 #include <math.h>
 
 #define RELAXED memory_order_relaxed
 
+/* Of the seats that are taken, or were: counts, rows, and seconds of stall and of CPU are
+ * sums; exchange_s and rows_age_s are the largest; gap, age_s and distance are means over
+ * the trainers that have merged at least once; rounds is the mean over all. The shares
+ * are of the time that all of them together had in these seconds. The figures of the plan
+ * bsp come from the board, where control has put them, and are 0 under other plans. */
 struct train_figures figures_gather(const struct trainer *t, double seconds)
 {
     const struct board_bsp *bsp = &t->board->bsp;
@@ -60,6 +71,8 @@ double figures_seconds(const struct trainer *t)
     return (double)(clock_now_ns() - began) * 1e-9;
 }
 
+/* Takes what all trainers have done since the last look. Where that is nothing, the loss
+ * stays as it was shown, and the pace becomes 0. */
 void window_look(struct window *w, const struct trainer *t)
 {
     struct metrics all = board_sum(t->board), part = all;

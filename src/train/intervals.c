@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The log of a machine's trainers: a header, intervals, evaluations, checkpoints that
  * failed. Only the trainer that reports comes here, its monitor while it trains and its
- * main thread after; the summary is summary.c's. */
+ * main thread after; the summary is summary.c's.
+ *
+ * The log is one file, which goes on when the reporter dies: the sums up to its last
+ * interval lie on the board (`logged` and its neighbours), so that the next reporter's
+ * first interval begins where the last one ended. They are stored before the line is
+ * written. A reporter that dies in between leaves an interval out, and none twice.
+ *
+ * A new key of an interval needs a place in src/report/log.c, if the report is to show
+ * it. */
 #include "run/summary.h"
 #include "train/monitor.h"
 
@@ -11,6 +19,7 @@
 
 #define RELAXED memory_order_relaxed
 
+/* The time of the last interval; of the run's beginning, where there was none. */
 static uint64_t logged_ns(const struct board *b)
 {
     uint64_t since = atomic_load_explicit(&b->logged_ns, RELAXED);
@@ -23,7 +32,7 @@ static uint64_t lately(_Atomic uint64_t *logged, uint64_t now)
     return now - atomic_exchange_explicit(logged, now, RELAXED);
 }
 
-/* A seat that is taken anew counts from 0. */
+/* The same of a sum that may fall: a seat that is taken anew counts from 0. */
 static double grown(_Atomic double *logged, double now)
 {
     return fmax(now - atomic_exchange_explicit(logged, now, RELAXED), 0);
@@ -51,6 +60,7 @@ static void log_sync(struct trainer *t, struct json *json, const struct train_fi
     }
 }
 
+/* The same of the plan bsp: all keys are of the interval alone. */
 static void log_bsp(struct trainer *t, struct json *json, const struct train_figures *f)
 {
     struct board *b = t->board;
@@ -69,6 +79,7 @@ static void log_bsp(struct trainer *t, struct json *json, const struct train_fig
     lags_json(json, &lags);
 }
 
+/* f: as figures_gather has just made them. Moves the board's marks up to now. */
 void train_log_interval(struct trainer *t, const struct train_figures *f, double seconds)
 {
     struct board *b = t->board;
@@ -109,6 +120,10 @@ void train_log_checkpoint(struct trainer *t, const char *why)
     run_log_written(&t->run_log, json_end(&json), true);
 }
 
+/* Opens the log in the trainer that has something to write, and not before. The first one
+ * that opens it in this run puts an earlier run's log aside, unless the run goes on from
+ * that, and writes the header; later ones append. A log that cannot be opened stops the
+ * run. */
 void train_log_open(struct trainer *t)
 {
     struct run_log *l = &t->run_log;
@@ -147,6 +162,9 @@ void train_log_eval(struct trainer *t, const struct held_out *h)
     held_out_log(&t->run_log, h);
 }
 
+/* Nothing is written where nothing was trained since the last interval. The run's clock
+ * began with its first trainer, so this one's own seconds are set off by how much later
+ * it began. */
 void train_log_last(struct trainer *t)
 {
     uint64_t all_began = atomic_load_explicit(&t->board->started_ns, RELAXED);

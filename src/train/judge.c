@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Evaluations of the model that is trained: their figures, the best of them, and the end
- * of patience. The keeper runs them beside training, the main thread at the end. */
+ * of patience. The keeper runs them beside training, the main thread at the end. The best
+ * loss and the number of evaluations since lie on the board, so that the next reporter
+ * knows them when this one dies. */
 #include "run/limits.h"
 #include "train/monitor.h"
 
@@ -22,6 +24,8 @@ bool judge_model(struct trainer *t, const float *w, int threads,
     return status == DESCANT_OK && !stopped(t);
 }
 
+/* Only the reporter writes these fields, so that four relaxed accesses are as good as
+ * one. */
 static struct patience patience_of(const struct board *b)
 {
     return (struct patience){

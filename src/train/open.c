@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* A trainer's opening, in the order of trainer.c's head: the job and its trainers' shared
  * memory, the files, the data's shape, the model, its first values, and the start with
- * all others. */
+ * all others.
+ *
+ * All trainers of a machine go through the same steps at the same time, in processes of
+ * their own. What is done once for all of them, filling the tables, is done by the
+ * trainer that comes to it first (board_begin), and the others wait. A step that fails
+ * leaves the trainer half open, and trainer.c closes it as it is. */
 #include "run/checkpoint.h"
 #include "run/run.h"
 #include "train/bsp.h"
@@ -11,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* EVEN_ODDS: examples, half of them positive, that set_intercept adds */
 enum { TABLE_ROWS_AT_ONCE = 1 << 16, EVEN_ODDS = 200 };
 
 /* True: the event is not logged here. The parent logs deaths, each trainer of several its
@@ -34,6 +40,10 @@ static int on_event(void *user, const struct descant_event *event)
     return 0;
 }
 
+/* Opens the job and sets the trainer's place in it. The plan bsp has no rounds: its
+ * gradients go through a segment that the trainers share (bsp.c), so its job is one of
+ * the plan none. `opening` has the job's choices shown, in a trainer that a launcher has
+ * started. */
 static descant_status open_job(struct trainer *t, const char *address, int rank, int size)
 {
     const struct train_options *o = t->options;
@@ -80,6 +90,8 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     return DESCANT_OK;
 }
 
+/* The board is zero at first. All trainers write the same host and hosts, so they need no
+ * order. */
 static descant_status open_board(struct trainer *t)
 {
     void *block;
@@ -110,6 +122,8 @@ static descant_status lock_files(struct trainer *t)
     return lock_take_files(t->locks, o->checkpoint, o->log, run, &t->log);
 }
 
+/* The sizes of files are the board's once the first trainer has put them there: a file
+ * may grow while the trainers start, and all must cut it into the same chunks. */
 struct data_options trainer_data(struct trainer *t)
 {
     struct data_options options = config_data(t->options, &t->paths, &t->log);
@@ -119,6 +133,8 @@ struct data_options trainer_data(struct trainer *t)
     return options;
 }
 
+/* The shape and the format, which the model follows from. The feed opens the data again,
+ * to read it. */
 static descant_status look_at_data(struct trainer *t)
 {
     struct data *data;
@@ -168,6 +184,11 @@ static descant_status create_model(struct trainer *t, const struct model_shape *
                     inputs_text(&data, &t->shape, what, sizeof what), fit);
 }
 
+/* Everything with floats in it but the tables: the replica, in the job's memory; the
+ * optimizer's state, in this process's own or, under the plan bsp, in what all trainers
+ * share; a sum of gradients under a plan that gathers; and a copy for evaluations beside
+ * training. The replica's name shows the other trainers the kind of the model, so that a
+ * trainer of another model is refused as the job starts. */
 static descant_status open_model(struct trainer *t)
 {
     const struct train_options *o = t->options;
@@ -262,6 +283,9 @@ static descant_status fill_replica(struct trainer *t)
     return DESCANT_OK;
 }
 
+/* Called once a machine. Decides for all its trainers whether the run is resumed, and
+ * notes the files' sizes as they are now. Each host fills tables of its own, to the same
+ * values. */
 static descant_status fill_tables(struct trainer *t)
 {
     const struct train_options *o = t->options;
@@ -296,6 +320,8 @@ static descant_status fill_tables(struct trainer *t)
     return DESCANT_OK;
 }
 
+/* `times`: between hosts the job keeps a second copy of all rows, those that the hosts
+ * agree on. */
 static descant_status share_tables(struct trainer *t)
 {
     size_t rows = model_table_rows(t->model);
@@ -339,6 +365,8 @@ static descant_status once_outer(struct trainer *t)
     return resume_outer(t);
 }
 
+/* Under the plan bsp the segment is made before the job starts, since no worker may come
+ * to a model that is not there. */
 static descant_status start(struct trainer *t)
 {
     struct descant_members members;
@@ -353,6 +381,10 @@ static descant_status start(struct trainer *t)
     return status;
 }
 
+/* Each step needs those before it: locks take the run's number from the board; the model
+ * follows from the data's shape, and the tables from the model; whether the replica is a
+ * checkpoint's is known once the tables are filled; the job starts when all values are
+ * there; and the outer state belongs to a job that has started. */
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size)
 {
     descant_status (*const steps[])(struct trainer *) = {

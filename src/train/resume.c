@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* a larger number in a file is damage; each host costs one look for its own file */
 enum { MOST_HOSTS = 4096 };
 
 /* The file's text `name` as a number; 0: there is none. */
@@ -60,6 +61,9 @@ static struct checkpoint of_run(const struct trainer *t, struct told *told)
         .path = t->options->checkpoint, .told = told, .log = &t->log};
 }
 
+/* Each trainer reads the dense part for itself, once the tables are filled. The
+ * checkpoint is opened silently: resume_tables has logged whether FILE.previous stands
+ * for FILE. */
 descant_status resume_model(struct trainer *t)
 {
     size_t n, floats = optimizer_floats(&t->optimizer, t->n);
@@ -79,6 +83,8 @@ descant_status resume_model(struct trainer *t)
     return status;
 }
 
+/* Adds one host's place and sums to the rest. False: the file has no place that can be
+ * right; its sums are added all the same. */
 static bool take_host(struct rest *rest, int host, const struct safetensors *file)
 {
     size_t n = 0;
@@ -283,6 +289,9 @@ static void set_board(struct trainer *t, const struct rest *rest, bool placed,
     atomic_store(&board->n_todo, n);
 }
 
+/* Joins the places of all hosts of the earlier run into one rest of the data, and puts
+ * this host's part of it onto the board. A place that no longer fits the data is no
+ * failure: the model goes on, and the data begins anew. */
 static descant_status take_place(struct trainer *t, const struct checkpoint *c)
 {
     const struct safetensors *file = c->file;
@@ -317,6 +326,8 @@ static descant_status take_place(struct trainer *t, const struct checkpoint *c)
                : log_fail(&t->log, DESCANT_MEMORY, "no memory for the place in the data");
 }
 
+/* In the one trainer that fills the tables, while the others wait. A failure leaves
+ * tables that are filled in part; the next trainer that tries fills them anew. */
 descant_status resume_tables(struct trainer *t)
 {
     size_t n, floats = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
@@ -339,6 +350,8 @@ descant_status resume_tables(struct trainer *t)
     return status;
 }
 
+/* In the one trainer that was first to start; the others get the state in the round that
+ * reload begins. */
 descant_status resume_outer(struct trainer *t)
 {
     struct told told;

@@ -23,9 +23,13 @@
 
 #include <unistd.h>
 
+/* beside the model's, with names that begin with descant: optimizer, table_optimizer,
+ * place, files, outer */
 enum { RUN_TENSORS = 5 };
 enum { MOST_LOOKS = 20 };       /* until a moment in which nothing is trained */
 
+/* A copy of the plan's outer state, which the caller gives back. *out is set only on
+ * success. */
 static descant_status outer_of(struct trainer *t, char **out, size_t *bytes)
 {
     descant_status status = descant_outer_save(t->job, NULL, bytes);
@@ -71,7 +75,11 @@ struct place *save_place(struct trainer *t)
     return place;
 }
 
-/* Texts: every option, then the sums. */
+/* Texts: every option by its name, then how far the run is. resume.c reads "hosts"
+ * (places to look for), "sums", "began" (examples trained before this data), "steps" of
+ * the optimizer and "seconds" of training; saved.c reads "inputs", the data's shape and
+ * format. A text that is added here must be optional there, since older checkpoints lack
+ * it. */
 static void add_texts(struct contents *c, struct trainer *t, const struct place *place,
                       uint64_t steps)
 {
@@ -149,6 +157,8 @@ static bool is_own(const struct trainer *t)
     return atomic_load(&t->board->kept) || atomic_load(&t->board->resumed);
 }
 
+/* Replaces FILE. With the first checkpoint of a run that goes on from none, the best
+ * model of the run before is put aside as FILE is. */
 static descant_status put(struct trainer *t, const struct contents *c)
 {
     descant_status status = checkpoint_put(t->options->checkpoint, is_own(t), c, &t->log);
@@ -178,6 +188,9 @@ static descant_status put_best(struct trainer *t, struct contents *c)
                              c->tensors, c->n_tensors, c->texts, c->n_texts, &t->log);
 }
 
+/* Collects all that a checkpoint has. The outer state is the one that was kept before
+ * finish, else it is asked of the job. It is not asked for where there is no time, nor
+ * for the best model. */
 static descant_status write_all(struct trainer *t, const struct dense *dense,
                                 struct contents *c, const struct place *place, bool best)
 {
@@ -209,6 +222,7 @@ static descant_status write_all(struct trainer *t, const struct dense *dense,
     return status;
 }
 
+/* The last look before a file is replaced: a model with NaN or Inf is not written. */
 static descant_status write_from(struct trainer *t, const struct place *place,
                                  const struct dense *dense, bool best)
 {

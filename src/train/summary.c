@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The end of a run, in the main thread of the trainer that reports: the last evaluation,
- * and the summary, in the log and for a person. */
+ * and the summary, in the log and for a person.
+ *
+ * Training is over, so that w and the tables are at rest, and no thread beside this one
+ * writes the log. The same figures go to both places: into struct train_result, from
+ * which they are written as one line of JSON (src/report/log.c reads its keys) and as
+ * rows of text. A figure that a run does not have is NaN: null in the log, and no row in
+ * the text. */
 #include "run/summary.h"
 #include "train/monitor.h"
 
@@ -10,10 +16,13 @@
 
 #define RELAXED memory_order_relaxed
 
+/* in the order of enum model_kind, which is also that of the choices of --model */
 const char *const train_model_names[] = {"linear", "fm", "dlrm", "mlp"};
 
 /* --- the end --- */
 
+/* The most memory that this process has had at once, as the kernel counts it; NaN: not
+ * known. */
 static double memory_mb(void)
 {
     double kb = NAN;
@@ -28,6 +37,9 @@ static double memory_mb(void)
     return kb / 1024;
 }
 
+/* Evaluates the final model. A run that was stopped by a signal or a failure has no time
+ * for it, or no model; only the first host evaluates. The model may be the best so far,
+ * and is kept then. */
 static void final_eval(struct trainer *t)
 {
     struct train_result *r = t->result;
@@ -107,6 +119,8 @@ static void print_bsp(FILE *out, const struct train_result *r)
                 "%.2f %%");
 }
 
+/* The rows for a person. Output that cannot be written is a failure of the run, although
+ * its model may be whole. */
 static void print_summary(struct trainer *t)
 {
     const struct train_result *r = t->result;
@@ -165,6 +179,8 @@ static void print_summary(struct trainer *t)
     board_stop(t->board, STOP_FAILED, "the summary could not be written");
 }
 
+/* The log's last line. Trainers of other hosts write it, too, each into its host's
+ * log. */
 static void log_summary(struct trainer *t)
 {
     const struct train_result *r = t->result;
@@ -209,6 +225,9 @@ static void log_summary(struct trainer *t)
     run_log_close(&t->run_log);
 }
 
+/* The order matters: the figures are taken before the evaluation, whose time is no
+ * training; the reason of the end after it, since the evaluation may fail; the log's
+ * failure last, since the summary's line may be the first that cannot be written. */
 void summary_make(struct trainer *t)
 {
     struct train_result *r = t->result;
