@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A mapping of this process. The list is only for the end: a place that is mapped twice
+ * is in it twice. */
 struct arena_map {
     struct arena_map *next;
     void *p;
@@ -34,6 +36,8 @@ static size_t page_up(size_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
+/* The pages are taken before they are written: a write to a page that the machine cannot
+ * give would end the process by SIGBUS. A failure gives the whole range back. */
 descant_status arena_take(struct arena *arena, uint64_t at, size_t bytes)
 {
     uint64_t available = machine_memory_free();
@@ -104,6 +108,8 @@ bool arena_punch_piece(struct arena *arena, uint64_t at, uint64_t bytes)
     return false;
 }
 
+/* Memory that has no name in any file system: it goes when its last process does. A
+ * process that has the descriptor can seal nothing more, and resize nothing. */
 descant_status arena_found(struct arena *arena, unsigned n_regions)
 {
     arena->fd = memory_refuse() ? -1 : memfd_create("descant",
@@ -118,6 +124,8 @@ descant_status arena_found(struct arena *arena, unsigned n_regions)
     return DESCANT_OK;
 }
 
+/* Size and seal are tested, since every access relies on them; what is in the memory is
+ * for the callers to test. */
 descant_status arena_enter(struct arena *arena, int fd, unsigned n_regions)
 {
     struct stat stat;
@@ -131,6 +139,7 @@ descant_status arena_enter(struct arena *arena, int fd, unsigned n_regions)
     return DESCANT_OK;
 }
 
+/* Kept memory stays mapped (base/kept.c). */
 void arena_fini(struct arena *arena)
 {
     while (arena->maps) {

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: MIT */
+/* Blocks for fabrics that need no memory of several processes: a job of one trainer, and
+ * a rank that has its machine to itself. "Shared" means there that every caller of a name
+ * gets the same memory. All is zeroed, taken only where the machine has as much free, and
+ * given back in one go at the job's end; memory that a caller keeps beyond its job
+ * (base/kept.c) stays.
+ *
+ * A list belongs to one job, and the thread that opens and closes it: there is no
+ * lock. */
 #include "machine/blocks.h"
 
 #include <string.h>
@@ -23,6 +31,7 @@ static struct memory_block *take(struct memory_block **list, const char *name,
     return block;
 }
 
+/* Blocks of alloc have no name, and are not found by share: each call makes a new one. */
 float *blocks_alloc(struct memory_block **list, size_t at, size_t n,
                     const struct log *log)
 {
@@ -43,6 +52,8 @@ static struct memory_block *find(struct memory_block *list, const char *name)
     return list;
 }
 
+/* The first call of a name takes the memory; later ones must give the same number of
+ * bytes. There are few blocks, so a list is searched. */
 descant_status blocks_share(struct memory_block **list, const char *name, size_t bytes,
                             void **memory, const struct log *log)
 {

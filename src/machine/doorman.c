@@ -76,6 +76,7 @@ static void seat_peer(struct meet *meet, const struct message *seat, int *line,
     message_say(new_line, &seated, NULL, 0);
 }
 
+/* True: the connection is the line to that slot, and the caller's place is free again. */
 static bool answer_seat(struct meet *meet, struct meet_caller *caller)
 {
     struct message seat;
@@ -86,6 +87,7 @@ static bool answer_seat(struct meet *meet, struct meet_caller *caller)
     return true;
 }
 
+/* A pidfd tells how far the caller is: without one, its hello is awaited. */
 static void serve_caller(struct meet *meet, struct meet_caller *caller)
 {
     bool good =
@@ -96,6 +98,8 @@ static void serve_caller(struct meet *meet, struct meet_caller *caller)
         drop_caller(caller);
 }
 
+/* The generation is the one that was seated: a slot that has been taken anew since
+ * stays. */
 static void bury(struct meet *meet, unsigned slot)
 {
     slot_bury(meet->roster, slot, meet->peer_generations[slot], meet->slot,
@@ -128,6 +132,8 @@ static void serve_line(struct meet *meet, unsigned slot)
     }
 }
 
+/* Out of descriptors or memory, it sleeps a moment: the listener would else wake the poll
+ * again at once. */
 static void accept_caller(struct meet *meet, struct meet_caller *caller)
 {
     struct ucred who;
@@ -195,7 +201,10 @@ static bool has_moved(const struct poll_set *watch, int fd)
     return false;
 }
 
-/* Descriptors that this closes or opens are not looked at again before the next poll. */
+/* Descriptors that this closes or opens are not looked at again before the next poll:
+ * what has moved is noted for all of them first, since a number that is closed may be
+ * another connection's a line later. Deaths come first, for a joiner may be about to take
+ * a dead trainer's slot. */
 static void serve(struct meet *meet, const struct poll_set *watch)
 {
     uint64_t dead = 0, lines = 0, callers = 0, now = clock_now_ns();

@@ -212,12 +212,14 @@ static descant_status map_roster(struct meet *meet, enum arena_use use)
     return status;
 }
 
+/* A new job: the arena, and the roster in it, all zeros: no slot has lived. */
 static descant_status found(struct meet *meet)
 {
     descant_status status = arena_found(&meet->arena, meet->n_regions);
     return status ? status : map_roster(meet, ARENA_TAKE);
 }
 
+/* fd is the arena's from here on, also after a failure. */
 static descant_status enter(struct meet *meet, int fd)
 {
     descant_status status = arena_enter(&meet->arena, fd, meet->n_regions);
@@ -244,6 +246,9 @@ static void pass_over(struct meet *meet, uint64_t waiting)
     }
 }
 
+/* Reads one trainer's answer. The first answer brings the arena; a later one with another
+ * arena is not of this job, and is hung up on. The pidfd of the answer replaces the one
+ * that call_slot has made by number: it is surely of the process that answered. */
 static descant_status take_answer(struct meet *meet, unsigned slot)
 {
     struct message answer;
@@ -301,6 +306,9 @@ static uint64_t await_lines(struct meet *meet, uint64_t slots, uint64_t until_ns
     return ready;
 }
 
+/* One try: calls every slot, then waits for the answers of those that took the call. Each
+ * slot ends as one of these: its line is open and has answered; `silent`, with an open
+ * line; hung up on, and `deaf` if its trainer lives; or `unreachable`. */
 static descant_status call_all(struct meet *meet)
 {
     uint64_t until = clock_now_ns() + CALL_NS, ready = 1, waiting = 0;
@@ -421,6 +429,10 @@ static bool await_slot(const struct meet *meet, unsigned slot, bool dead)
     return true;
 }
 
+/* Takes the slot, whose name this process holds already. The order is that of roster.c's
+ * head: the life changes first; then nobody touches the slot any more; then its bit and
+ * its pages are its own. False: another process has changed the life, or one that was
+ * stopped touches the slot still; the slot is left dead then. */
 static bool settle(struct meet *meet, unsigned slot, uint64_t life, int rank)
 {
     struct roster *roster = meet->roster;
@@ -461,6 +473,7 @@ static void bury_unreachable(struct meet *meet)
     }
 }
 
+/* A rank is free again once its process has died, also before its slot was buried. */
 static bool rank_taken(const struct meet *meet, int rank)
 {
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
@@ -508,6 +521,8 @@ static descant_status no_slot(const struct meet *meet, uint64_t held)
     return refuse_stranger(meet, what, true, told ? &who : NULL);
 }
 
+/* Tries slots from the lowest. The slot's name is taken first: the kernel takes it back
+ * however this process ends, so that no slot is lost between the steps. */
 descant_status meet_seat(struct meet *meet, int rank)
 {
     struct roster *roster = meet->roster;
@@ -558,6 +573,8 @@ static void leave(struct meet *meet)
     meet->seated = false;
 }
 
+/* The descriptors go last but for the arena: a line that breaks tells the others, who
+ * then find the life DEAD already. */
 void meet_fini(struct meet *meet)
 {
     if (meet->seated)

@@ -7,6 +7,10 @@
 
 #include <string.h>
 
+/* The steps inside the door, in this order: find the arena or found one; settle the rank
+ * among the living; let the user compare what it has in the arena; take a slot, by which
+ * all others watch this process; start the doorman, which answers those that come next. A
+ * failure leaves what meeting_leave takes. */
 static descant_status take_place(struct meet *meet, int *rank)
 {
     descant_status status = meet_call(meet);
@@ -20,6 +24,7 @@ static descant_status take_place(struct meet *meet, int *rank)
     return status ? status : doorman_start(meet);
 }
 
+/* The door is held to the end, so that one process joins at a time. */
 descant_status meeting_join(struct meet *meet, int *rank)
 {
     descant_status status = meet_door_take(meet);

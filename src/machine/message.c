@@ -36,6 +36,7 @@ union control_room {
     char room[CMSG_SPACE(2 * sizeof(int))];
 };
 
+/* MSG_DONTWAIT: a queue that is full makes this false, as a peer that has gone does. */
 bool message_say(int fd, const struct message *message, const int *fds, size_t n_fds)
 {
     struct message copy = *message;
@@ -76,6 +77,8 @@ static size_t take_fds(struct msghdr *head, int fds[2])
     return n;
 }
 
+/* Any process may connect, so nothing is believed: length, magic and cut flags are tested
+ * before a field is read. */
 enum heard message_take(int fd, struct message *message, int fds[2])
 {
     struct iovec part = {message, sizeof *message};
@@ -98,6 +101,8 @@ enum heard message_take(int fd, struct message *message, int fds[2])
     return head.msg_flags & MSG_CTRUNC && n_fds < 2 ? HEARD_CUT : HEARD_NOISE;
 }
 
+/* A message that has more or fewer descriptors than it should is noise, and they are
+ * closed. */
 enum heard message_hear(int fd, struct message *message, int *fds, size_t n_fds)
 {
     int got[2];

@@ -6,9 +6,15 @@
 
 #include "base/base.h"
 
+/* Each answer's version is tested before its descriptors are used (meet.c), so it stands
+ * for these messages and for the layout of the memory behind the arena's descriptor. */
 #define MACHINE_MAGIC 0x6e616373u
 #define MACHINE_VERSION 6u
 
+/* A joiner says HELLO, with its pidfd, to each slot; a trainer there answers MEMBER with
+ * its slot and generation, the arena's descriptor and its own pidfd. Then the joiner says
+ * SEAT with the slot and generation that it will have, and each trainer that watches it
+ * from then on answers SEATED. */
 enum what { WHAT_HELLO = 1, WHAT_MEMBER, WHAT_SEAT, WHAT_SEATED };
 
 struct message {

@@ -36,6 +36,8 @@ static int open_socket(void)
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
+/* "descant/JOB/USER/door" or "descant/JOB/USER/3", behind the zero byte that makes a name
+ * abstract. Returns the length of the address, for such a name has no end of its own. */
 static socklen_t make_name(const char *job, int slot, struct sockaddr_un *name)
 {
     char last[16] = "door";
@@ -49,6 +51,7 @@ static socklen_t make_name(const char *job, int slot, struct sockaddr_un *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
+/* Closes, and keeps errno. Returns -1. */
 static int close_failed(int fd)
 {
     int why = errno;
@@ -57,6 +60,8 @@ static int close_failed(int fd)
     return -1;
 }
 
+/* bind fails where the name is taken; listen follows at once, since a holder that does
+ * not listen cannot be reached. */
 int name_hold(const char *job, int slot)
 {
     struct sockaddr_un name;
@@ -93,6 +98,8 @@ bool name_peer(int fd, struct holder *who)
 
 /* --- the kernel's list of sockets --- */
 
+/* A socket from which the kernel's list of local sockets can be read, where each read
+ * waits for a second at most; -1 and errno. */
 static int ask_for_sockets(void)
 {
     struct {
@@ -146,6 +153,8 @@ static bool is_holder(const struct nlmsghdr *head, const char *name, size_t leng
     return named && told;
 }
 
+/* Reads the list up to the name, or to its end. The kernel tells the user of each socket,
+ * not the process. */
 bool name_holder(const char *job, int slot, struct holder *who)
 {
     struct sockaddr_un name;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The mutex guards `busy`: the run sets it, and the thread clears it. */
+/* The mutex guards `busy`: the run sets it, and the thread clears it. The work itself is
+ * done without the mutex. The run's own writes before beside_begin are seen by the work,
+ * and the work's by a run that has found the thread idle, since each takes the mutex in
+ * between.
+ *
+ * Work that was begun is always done, also where beside_stop comes before the thread has
+ * taken it up: a checkpoint that was handed over must be written. */
 #include "run/beside.h"
 
 #include <pthread.h>
@@ -58,6 +64,7 @@ descant_status beside_start(struct beside **out, const char *what,
     return log_fail(log, DESCANT_SYSTEM, "no thread for %s: %s", what, strerror(error));
 }
 
+/* beside_stopping is true from here on, so that work which may be cut short ends soon. */
 void beside_stop(struct beside *b)
 {
     if (!b)

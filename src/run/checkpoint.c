@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Writes a checkpoint and finds it again; safetensors_write replaces the file in one
- * step. */
+ * step.
+ *
+ * A writer collects first: tensors, of which only places are noted, and texts, which are
+ * copied. The floats are read as the file is written, so a run that trains on meanwhile
+ * has each of them as it is then. A reader gets a file that is whole, or no file. The
+ * name and the sizes of each tensor are compared with this run's before it is copied, and
+ * a difference is CORRUPT, with both values in the message. */
 #include "run/checkpoint.h"
 
 #include <string.h>
@@ -25,6 +31,8 @@ void contents_destroy(struct contents *c)
     memory_give(c);
 }
 
+/* The caller has counted its tensors for contents_create; one more would be a fault of
+ * ours. NaN and Inf are refused in all tensors of floats. */
 struct safetensor *contents_add(struct contents *c, const char *name,
                                 enum safetensors_type type, const void *data, size_t n)
 {
@@ -63,6 +71,8 @@ void contents_text(struct contents *c, const char *key, const char *format, ...)
     c->n_texts++;
 }
 
+/* Keys are the settings' own names, so a text that is added beside them must have another
+ * name. */
 void contents_told(struct contents *c, const struct told *told)
 {
     for (size_t k = 0; k < told->n; k++, c->n_texts++) {
@@ -72,6 +82,10 @@ void contents_told(struct contents *c, const struct told *told)
     }
 }
 
+/* Where FILE is another run's, it has become FILE.old, and FILE.previous, which that run
+ * may have left, is older still: it is removed, or becomes FILE.old where there was no
+ * FILE. This comes after the writing, so that a full disk leaves the other run's files as
+ * they were. */
 descant_status checkpoint_put(const char *path, bool own, const struct contents *c,
                               const struct log *log)
 {
@@ -99,6 +113,8 @@ void checkpoint_say_replaced(const char *path, const struct log *log)
 
 /* --- reading --- */
 
+/* Where FILE is a link, FILE.previous is beside the link's target, where the writer has
+ * put it. */
 bool checkpoint_before(const char *path, char *previous, size_t room)
 {
     char target[4096];
@@ -114,6 +130,8 @@ bool checkpoint_there(const char *path)
     return access(path, F_OK) == 0 || checkpoint_before(path, previous, sizeof previous);
 }
 
+/* The first failure is the reason that is told; that of FILE.previous stands beside
+ * it. */
 descant_status checkpoint_open(struct checkpoint *c, bool says)
 {
     char previous[4096 + 16], why[LOG_LINE];
@@ -142,6 +160,7 @@ void checkpoint_close(struct checkpoint *c)
     c->file = NULL;
 }
 
+/* A failure leaves the tensors before the one at fault copied: the caller gives p up. */
 descant_status checkpoint_take(const struct checkpoint *c, const struct tensor *tensors,
                                size_t n, float *p)
 {
@@ -176,6 +195,7 @@ bool checkpoint_same(const struct checkpoint *c, const char *name, const char **
     return !*was || strcmp(*was, *is) == 0;
 }
 
+/* Setting and tensor must both fit: two optimizers may have states of the same size. */
 descant_status checkpoint_state(const struct checkpoint *c, const char *setting, float *p,
                                 size_t n)
 {

@@ -16,6 +16,12 @@
 
 #define AT(field) offsetof(struct train_options, field)
 
+/* To add a setting: its field in struct train_options, a row here, its default in
+ * train_options_default, and a row of `uses` if it has a meaning only with some model,
+ * optimizer or format. The command line, config files, --help, logs and checkpoints
+ * follow from the row; the order of the rows is that of --help, whose titles are in
+ * cli/train.c. Checkpoints keep every setting by its name, so a name that is changed
+ * makes old ones lose the setting. */
 const struct option train_settings[] = {
     TEXT("data", data,
          "files to train on, with commas between them; - is stdin, and needs --format"),
@@ -105,6 +111,7 @@ static const struct use {
 };
 enum { N_USES = sizeof uses / sizeof *uses };
 
+/* The setting of that name; NULL: there is none. */
 static const struct option *named(const char *name)
 {
     return option_find(train_settings, n_train_settings, name, strlen(name));
@@ -156,6 +163,8 @@ void config_suit(struct train_options *o, const bool *given)
         o->lr = 0.7;
 }
 
+/* Goes through the settings in the table's order; the first without a meaning is the one
+ * that is told. Defaults never are: they were not given. */
 bool config_means(const struct train_options *o, enum data_format found,
                   const bool *given, char *message, size_t room)
 {
@@ -183,6 +192,8 @@ struct told train_told(const struct train_options *o)
     return (struct told){train_settings, n_train_settings, o};
 }
 
+/* Fields that are not named are 0, false or NULL: no limit, no file, the first of the
+ * choices. */
 struct train_options train_options_default(void)
 {
     return (struct train_options){
@@ -210,7 +221,8 @@ struct train_options train_options_default(void)
     };
 }
 
-/* NULL: *why has the reason. */
+/* A whole file as one text, which the caller frees: the delimiter is NUL, which no text
+ * has. NULL: *why has the reason. */
 static char *read_all(const char *path, const char **why)
 {
     FILE *file = fopen(path, "re");
@@ -256,6 +268,8 @@ static bool wrong(const struct config *c, const char *before, const char *word,
     return false;
 }
 
+/* One line, which is changed: name and value become texts of their own. An empty line is
+ * good. A flag may stand without a value, as on the command line. */
 static bool config_line(const struct config *c, char *line)
 {
     for (char *hash = line; (hash = strchr(hash, '#')); hash++)
@@ -315,6 +329,7 @@ bool config_read(const char *path, struct train_options *o, bool *given, char **
     return true;
 }
 
+/* NULL and "" are no layers, 0. */
 int config_sizes(const char *text, int *sizes, int most)
 {
     int n = 0;
@@ -379,6 +394,8 @@ descant_status config_shape(const struct train_options *o, const struct data_sha
     return DESCANT_OK;
 }
 
+/* Rises as a line over the first `warmup` of the data, then falls to 0 at its end: as a
+ * line, or as half a cosine, over the part that is left. */
 double config_rate(const struct train_options *o, double place)
 {
     double left = place < 0 ? 1 : place > 1 ? 0 : 1 - place;

@@ -76,6 +76,8 @@ descant_status evaluate_look(const struct model *model,
     return status == DESCANT_OK && lasts ? look_for_example(&found) : status;
 }
 
+/* One thread of an evaluation: its own sums, which are merged when it has ended; no lock
+ * is needed. */
 struct examiner {
     const struct evaluation *e;
     struct feed *feed;
@@ -89,6 +91,8 @@ struct examiner {
     bool started;
 };
 
+/* Takes batches until there are none. A failure ends this thread alone; the feed's other
+ * batches go to the others. */
 static void *examine(void *of)
 {
     struct examiner *me = of;
@@ -120,6 +124,7 @@ static descant_status repeat(descant_status status, const char *why)
     return status == DESCANT_OK ? status : log_fail(NULL, status, "%s", why);
 }
 
+/* A failure leaves what evaluate releases. */
 static descant_status examiner_start(struct examiner *me, const struct evaluation *e,
                                      struct feed *feed)
 {
@@ -138,6 +143,9 @@ static descant_status examiner_start(struct examiner *me, const struct evaluatio
     return DESCANT_OK;
 }
 
+/* Every thread that was started is joined, also after a failure, before anything is
+ * released; the first failure counts. After a failure the figures in h are of a part of
+ * the set, and the AUC is NaN. */
 descant_status evaluate(const struct evaluation *e, struct held_out *h)
 {
     struct examiner all[EVALUATE_THREADS] = {{0}};
@@ -186,6 +194,7 @@ descant_status evaluate(const struct evaluation *e, struct held_out *h)
 
 /* --- points of a curve --- */
 
+/* The keys that src/report/log.c reads from an evaluation and from the summary. */
 void held_out_json(struct json *json, const struct held_out *h)
 {
     json_real(json, "eval_loss", h->loss);

@@ -138,6 +138,9 @@ static void give_up(struct feed *feed, int place)
         claims->give_up(claims->of, place);
 }
 
+/* Hands the block over. A block without examples, as of bad lines alone, is free again at
+ * once; the claim may be given up after that, since only this thread claims for the
+ * place. */
 static void publish(struct feed *feed, int place)
 {
     struct part *part = &feed->parts[place];
@@ -187,6 +190,8 @@ static void fail(struct feed *feed)
     feed->status = status;
 }
 
+/* The reader. Ends at a failure, at a stop, or when no chunk is left to claim. Where
+ * another reader has met the data's end, this one tests its share of bad lines itself. */
 static void *read_all(void *of)
 {
     struct feed *feed = of;
@@ -246,6 +251,8 @@ const struct data_shape *feed_shape(const struct feed *feed)
     return &feed->shape;
 }
 
+/* In the order of filling, so that batches come in the order in which their chunks were
+ * claimed. */
 static struct part *oldest_full(struct feed *feed)
 {
     struct part *found = NULL;
@@ -256,6 +263,8 @@ static struct part *oldest_full(struct feed *feed)
     return found;
 }
 
+/* Called under the mutex. False: the limit is reached, and all others get false, too. A
+ * batch's place is the farther of the one by the data and the one by the limit. */
 static bool take(struct feed *feed, struct part *part, struct feed_batch *batch)
 {
     const struct feed_claims *claims = feed->options.claims;
@@ -289,6 +298,8 @@ bool feed_next(struct feed *feed, struct feed_batch *batch)
     return got;
 }
 
+/* The claim is given up before the part is free: after that the reader may claim the next
+ * chunk for the same place. */
 void feed_done(struct feed *feed, const struct feed_batch *batch)
 {
     struct part *part = &feed->parts[batch->block];

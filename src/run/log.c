@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A last line that a kill or a full disk has torn is cut off, where no other process
- * writes the file. */
+ * writes the file. Lines are appended (O_APPEND), so that the log of a run may go from
+ * one process to the next when its writer dies. A log is UTF-8, one object a line: a
+ * header, the lines of the run, and a summary. */
 #include "run/log.h"
 
 #include <errno.h>
@@ -10,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Ends the file behind its last line's end. False with errno. */
 static bool cut_torn_line(const char *path)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -24,6 +27,8 @@ static bool cut_torn_line(const char *path)
     return good;
 }
 
+/* An empty file, a pipe and a device are written as they are. A link stays, and the log
+ * that it leads to is put aside. */
 bool run_log_open(struct run_log *l, bool goes_on, bool alone)
 {
     char target[4096], old[4096 + 8];
@@ -58,6 +63,8 @@ void run_log_header(struct run_log *l, struct json *json, const struct told *tol
     told_json(told, json);
 }
 
+/* Without `now` only the caller's own error is looked at; a line may be in the stream's
+ * buffer still. */
 void run_log_written(struct run_log *l, int error, bool now)
 {
     if (!error && now)

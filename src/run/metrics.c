@@ -192,6 +192,7 @@ static void sort_digit(struct auc_pair *to, const struct auc_pair *from, size_t 
         to[starts[key(&from[i]) >> shift & (RADIX - 1)]++] = from[i];
 }
 
+/* An odd number of passes: the sorted pairs lie in `other` at the end. */
 static void auc_sort(struct auc *a)
 {
     struct auc_pair *other = memory_take_array(a->n, sizeof *other);

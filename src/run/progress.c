@@ -6,9 +6,11 @@
 #include <math.h>
 #include <string.h>
 
+/* between two lines: one that is written over, and one that stays */
 #define TERMINAL_NS UINT64_C(200000000)
 #define FILE_NS UINT64_C(5000000000)
 
+/* The first line comes after an interval, not at once: there is nothing to tell yet. */
 void progress_open(struct progress *p, FILE *err, bool quiet)
 {
     *p = (struct progress){err, shown_columns(err) > 0, quiet, clock_now_ns()};
@@ -67,6 +69,8 @@ void progress_log(void *user, enum descant_level level, const char *line)
 
 /* --- figures as texts --- */
 
+/* A row: the numbers below which it holds, its unit, and the digits behind the point. The
+ * last row holds for all others. */
 const char *count_text(double n, char *text, size_t room)
 {
     static const struct {
@@ -83,6 +87,8 @@ const char *count_text(double n, char *text, size_t room)
     return text;
 }
 
+/* Seconds are rounded up, so that a time that is left ends with 0:00 only when it is
+ * over; "?": not known, or too long. */
 const char *time_text(double s, char *text, size_t room)
 {
     if (!(s >= 0 && s < 3600e6)) {

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+/* A setting that the file lacks keeps its default: older files have fewer settings. */
 static descant_status read_options(struct saved *saved, const char *path,
                                    const struct log *log)
 {
@@ -23,6 +24,8 @@ static descant_status read_options(struct saved *saved, const char *path,
     return DESCANT_OK;
 }
 
+/* The text is "dense fields classes plain format", as train/save.c writes it; older files
+ * have no format. */
 bool saved_inputs(const struct safetensors *file, struct data_shape *shape, int *format)
 {
     const char *text = safetensors_text(file, "inputs");
@@ -37,6 +40,8 @@ bool saved_inputs(const struct safetensors *file, struct data_shape *shape, int 
     return true;
 }
 
+/* Copies the tensors, for the file is mapped and the model wants them in its own
+ * order. */
 static descant_status read_model(struct saved *saved, const char *path,
                                  const struct log *log)
 {
@@ -84,6 +89,7 @@ void saved_model(const char *path, int *model)
     checkpoint_close(&c);
 }
 
+/* A failure leaves *saved empty, so that saved_close may be called all the same. */
 descant_status saved_open(struct saved *saved, const char *path, const struct log *log)
 {
     struct data_shape data;

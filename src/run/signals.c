@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* Two ways to take a signal, and one rule for its meaning. */
+/* Two ways to take a signal, and one rule for its meaning, first_signal_note. A handler
+ * calls that, too: it does one compare-and-swap, and nothing that a handler may not
+ * do. */
 #include "run/signals.h"
 
 #include <time.h>
 #include <unistd.h>
 
 #define SECOND_NS UINT64_C(1000000000)
+/* bounds what sigtimedwait gets, however far the caller's time is */
 #define MOST_SLEEP_NS (3600 * SECOND_NS)
+/* the low byte of the time in nanoseconds gives its place to the signal */
 #define SIGNAL_BITS UINT64_C(0xff)
 
 static struct first_signal heard;   /* by the handler */
 
+/* A time before the first signal's, as of a handler that was held up, is not later. */
 enum signal_means first_signal_note(struct first_signal *first, int signal,
                                     uint64_t now_ns)
 {
@@ -33,6 +38,8 @@ const char *signal_name(int signal)
 
 /* --- taken where a process sleeps --- */
 
+/* Threads that are started afterwards have these signals blocked, too, so that only
+ * signals_rest takes them. */
 void signals_block(struct signals *s)
 {
     static const int held[] = {SIGINT, SIGTERM, SIGCHLD, SIGPIPE};
@@ -75,6 +82,8 @@ static void note(int signal)
         _exit(128 + signal);
 }
 
+/* SA_RESTART: a read or a write that a signal interrupts goes on; its caller sees
+ * signals_heard at its next look. */
 void signals_heed(void)
 {
     struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};

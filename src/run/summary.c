@@ -31,6 +31,7 @@ void summary_lags(FILE *out, const struct lags *l)
     summary_row(out, "refused for NaN or Inf", (double)l->not_finite, "%.0f");
 }
 
+/* The same keys in the logs of descant bsp and of the plan bsp. */
 void lags_json(struct json *json, const struct lags *l)
 {
     json_real(json, "staleness_mean", l->mean);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Waits for a condition with a limit, by the monotonic clock. */
+/* Waits for a condition with a limit, by the monotonic clock: a clock that is set
+ * meanwhile neither ends a wait nor makes it longer. For threads that must look again now
+ * and then whether the run has been stopped, because nothing wakes them for that. */
 #ifndef TICK_H
 #define TICK_H
 
@@ -7,6 +9,7 @@
 #include <stdint.h>
 #include <time.h>
 
+/* the caller destroys the condition */
 static inline void tick_init(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;
@@ -16,6 +19,8 @@ static inline void tick_init(pthread_cond_t *condition)
     pthread_condattr_destroy(&attributes);
 }
 
+/* At most ns, up to 4 s. The caller holds the mutex and tests its condition again: a wait
+ * may end for no reason. */
 static inline void tick_wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                              uint32_t ns)
 {

@@ -12,6 +12,8 @@
 
 #define BUSY_NS 100000u         /* until held chunks are tried again */
 
+/* Whether the lock's holder has died. A slot that was taken anew has a higher generation,
+ * and is not the holder. */
 static bool lock_dead(const struct shm *shm, uint64_t lock)
 {
     unsigned slot = (unsigned)(lock & 0xffffffffu) - 1;
@@ -31,6 +33,8 @@ static bool lock_chunk(struct shm *shm, size_t chunk)
                memory_order_acq_rel, memory_order_relaxed);
 }
 
+/* Locks one of the chunks that are left, from the cursor on, once round. False: others
+ * hold all of them. */
 static bool next_chunk(struct shm *shm, size_t *chunk)
 {
     struct shm_round *round = &shm->round;
@@ -44,6 +48,8 @@ static bool next_chunk(struct shm *shm, size_t *chunk)
     return false;
 }
 
+/* bad: this trainer's vector had NaN or Inf. The chunks before that are moved and stay;
+ * the centre has no bad float. */
 static enum fabric_progress elastic_end(struct shm *shm, bool bad)
 {
     if (bad) {
@@ -57,6 +63,9 @@ static enum fabric_progress elastic_end(struct shm *shm, bool bad)
     return FABRIC_DONE;
 }
 
+/* One chunk a call: lock, move, unlock, and the part goes out from `moved`, which is this
+ * trainer's own. Nothing that others do can take the chunk back, so the caller may use it
+ * at its leisure. */
 enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
 {
     struct shm_round *round = &shm->round;
@@ -90,6 +99,8 @@ enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
     return FABRIC_PART;
 }
 
+/* All trainers share the one emulated link of the centre: an exchange is given the next
+ * time in which the link is free, and is ready after that and the way there and back. */
 static void reserve_link(struct shm *shm)
 {
     struct shm_board *board = board_of(shm);

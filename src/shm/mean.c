@@ -8,6 +8,8 @@
 
 #define STREAM_BYTES ((size_t)4 << 20)
 
+/* The vectors of all members, by slot; maps those that this trainer has not read before.
+ * False: one cannot be mapped. */
 bool shm_map_group(struct shm *shm)
 {
     const struct round_record *record = &board_of(shm)->record;
@@ -22,6 +24,8 @@ bool shm_map_group(struct shm *shm)
     return true;
 }
 
+/* The parts are as equal as whole chunks allow; that of the place behind the last begins
+ * at n_chunks. */
 uint32_t shm_first_chunk(const struct round_record *record, unsigned place)
 {
     unsigned members = (unsigned)__builtin_popcountll(record->group);
@@ -60,6 +64,8 @@ static bool claim_chunk(const struct shm *shm, uint32_t tag, uint32_t *chunk)
     return false;
 }
 
+/* A count of an older round finds another tag, and is dropped: the round was failed
+ * meanwhile. */
 void shm_count_chunks(struct shm *shm, uint64_t word, uint32_t n)
 {
     struct shm_board *board = board_of(shm);
@@ -118,6 +124,8 @@ void shm_say_reducing(struct shm *shm, uint32_t tag)
     atomic_store_explicit(&own_arrival(shm)->reducing, tag, memory_order_relaxed);
 }
 
+/* One chunk a call, so that a poll is short. WAITING: all are claimed, and some trainer
+ * still works on one. */
 enum fabric_progress shm_reduce(struct shm *shm, uint64_t word)
 {
     struct shm_board *board = board_of(shm);

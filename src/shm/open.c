@@ -24,6 +24,8 @@ struct address {
     struct emulated link;
 };
 
+/* The keys of an address. Only the first trainer's count; those of all others must be the
+ * same. */
 static const struct option keys[] = {
     {.name = "rate",
      .type = OPTION_RATE,
@@ -52,6 +54,8 @@ static descant_status bad_address(const struct log *log, const char *text,
     return log_fail(log, DESCANT_BAD_ADDRESS, "\"shm:%s\": %s", text, why);
 }
 
+/* "NAME", "NAME,rate=1gbit" and so on. The reason of a failure is logged with the whole
+ * address. */
 static descant_status parse_address(struct address *address, const char *text,
                                     const struct log *log)
 {
@@ -95,7 +99,10 @@ static void shm_close(struct fabric *f)
     memory_give(shm);
 }
 
-/* Whether the board is new, or has this trainer's figures. */
+/* Called inside the door. A board is new while its word is 0, for a word with a tag never
+ * is; the first trainer fills it in and stores the word last, so that the next one does
+ * it again where this one dies. Otherwise the link and the number of trainers must be the
+ * job's; a trainer that names no number agrees with any. */
 static descant_status agree(void *user)
 {
     struct shm *shm = user;
@@ -146,6 +153,8 @@ static bool frees_dead(const void *user, unsigned slot)
     return (word_now(user) & PHASE_CLOSING) != 0;
 }
 
+/* Before the slot's life is JOINED, which orders these stores: nobody reads them
+ * earlier. */
 static void clear_arrival(void *user, unsigned slot)
 {
     struct arrival *mine = &((struct shm *)user)->board->arrivals[slot];
@@ -162,6 +171,8 @@ static void clear_arrival(void *user, unsigned slot)
     atomic_store_explicit(&mine->threads, 1, memory_order_relaxed);
 }
 
+/* The slot's former trainer may have left bits and pages. Pages are given back, so that
+ * new ones read as zeros. */
 static void take_seat(void *user, unsigned slot)
 {
     struct shm *shm = user;
@@ -212,6 +223,8 @@ static descant_status check_wire(const struct fabric_options *options,
     return DESCANT_OK;
 }
 
+/* Takes what can be refused without others first: the address, the options, the wire.
+ * Then the trainer joins, which all others see. */
 static descant_status shm_open(struct fabric **out, const struct fabric_options *options)
 {
     struct address address;
@@ -254,6 +267,8 @@ static descant_status shm_open(struct fabric **out, const struct fabric_options 
 
 /* --- memory --- */
 
+/* `at` is the segment's place in the flat vector: the replica lies in one region of the
+ * slot, so that peers find each float by its place. */
 static float *shm_alloc(struct fabric *f, size_t at, size_t n)
 {
     float *p = NULL;
@@ -314,6 +329,7 @@ static size_t manifest_bytes(const struct shm_board *board)
     return atomic_load_explicit(&board->manifest_bytes, memory_order_acquire);
 }
 
+/* manifest: the job's, line by line; the figures beside it differ where plans do. */
 static descant_status compare(struct shm *shm, const struct fabric_start *start,
                               const char *manifest)
 {
@@ -371,6 +387,8 @@ static descant_status start_common(struct shm *shm, const struct fabric_start *s
     return status;
 }
 
+/* What this trainer alone writes: the contribution, which peers read; the outer vectors,
+ * which joiners copy; and, in this process's own memory, pieces to compute in. */
 static descant_status start_own(struct shm *shm, const struct fabric_start *start)
 {
     struct fabric *f = &shm->fabric;
@@ -396,6 +414,8 @@ static descant_status start_own(struct shm *shm, const struct fabric_start *star
     return DESCANT_OK;
 }
 
+/* The life goes on to WAITING with the first exchange, not here; `lives` makes the others
+ * count this trainer's threads. */
 static descant_status shm_start(struct fabric *f, const struct fabric_start *start)
 {
     struct shm *shm = shm_of(f);
@@ -437,6 +457,7 @@ static enum fabric_progress shm_poll(struct fabric *f, struct fabric_part *part)
     return progress;
 }
 
+/* Any thread, beside polls. A caller that asks for no sleep has asked for the figures. */
 static void shm_wait(struct fabric *f, uint64_t until_ns)
 {
     if (until_ns && until_ns <= clock_now_ns()) {

@@ -49,6 +49,7 @@ static float *floats_of(struct fabric *f, int rank, bool to_first)
     return post->floats[k] ? post->floats[k] + (to_first ? 0 : post->n[k]) : NULL;
 }
 
+/* Once; all ranks get the same block. What a failure leaves, close gives back. */
 static descant_status open_slips(struct fabric *f)
 {
     struct shm *shm = shm_of(f);
@@ -66,6 +67,8 @@ static descant_status open_slips(struct fabric *f)
     return status;
 }
 
+/* The block has a name by its rank, so that both ends find it; a rank that comes anew
+ * finds the block of before. NULL floats mean heads alone. */
 static descant_status room(struct fabric *f, int rank, size_t n)
 {
     char name[32];
@@ -89,6 +92,8 @@ static descant_status room(struct fabric *f, int rank, size_t n)
     return DESCANT_OK;
 }
 
+/* {generation 32, slot + 1}: a slot's generation rises with each process, so the number
+ * is never used again. */
 static uint64_t who(struct fabric *f, int rank)
 {
     const struct roster *roster = roster_of(shm_of(f));
@@ -116,6 +121,7 @@ static float *box(struct fabric *f, int rank)
     return floats_of(f, rank, f->rank != 0);
 }
 
+/* Head and floats first, then `full`: the receiver reads nothing before it. */
 static void send(struct fabric *f, int rank, const void *head, size_t n)
 {
     struct slip *slip = slip_out(f, rank);
@@ -128,6 +134,8 @@ static void send(struct fabric *f, int rank, const void *head, size_t n)
     shm_count_bytes(shm_of(f), n * sizeof(float));
 }
 
+/* The slip stays full until `taken`, so a receiver that dies in between leaves it to the
+ * next process of its rank. */
 static bool look(struct fabric *f, int rank, struct parcel *parcel)
 {
     const struct slip *slip = slip_in(f, rank);

@@ -43,6 +43,10 @@ static bool put_out_first(struct shm *shm)
            shm->round.exchange.kind != EXCHANGE_ELASTIC && shm_put_whole(shm);
 }
 
+/* Offers this trainer's vector to the round. The offer is written before `arrived`, by
+ * which others read it. Trainers that wait for members are admitted first, so that this
+ * round counts on them. Only the leader and those that are late are rung: the others
+ * sleep on until the round is closed. */
 static void arrive(struct shm *shm, uint64_t word)
 {
     struct shm_board *board = board_of(shm);
@@ -108,6 +112,8 @@ static enum fabric_progress fail_differing(struct shm *shm)
     return shm_fail(shm, DESCANT_MISMATCH);
 }
 
+/* The round has a result. Under an emulated link the result is held back until its time
+ * has come; `ready_ns` wakes this trainer then. */
 static enum fabric_progress committed(struct shm *shm, struct fabric_part *part)
 {
     const struct round_record *record = &board_of(shm)->record;
@@ -139,6 +145,8 @@ static enum fabric_progress committed(struct shm *shm, struct fabric_part *part)
     return FABRIC_PART;
 }
 
+/* The tag has moved on. A failed round is begun again, with the same exchange; one that
+ * was given up is forgotten, and the exchange begun meanwhile comes to its turn. */
 static enum fabric_progress ended(struct shm *shm, uint64_t word,
                                   struct fabric_part *part)
 {
@@ -190,6 +198,9 @@ static enum fabric_progress arrived(struct shm *shm, uint64_t word,
     return record->live ? shm_reduce_slices(shm, word) : shm_reduce(shm, word);
 }
 
+/* An exchange that has not arrived: a group may have to be formed; a newcomer looks for a
+ * state to take; a trainer at its end shows its own; a member leads, and then arrives, if
+ * the word is still the one that this poll began with. */
 static enum fabric_progress begun(struct shm *shm, uint64_t word,
                                   struct fabric_part *part)
 {
@@ -323,6 +334,8 @@ enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part)
     return FABRIC_DONE;
 }
 
+/* Looks for SPIN_NS before the thread sleeps. With more threads than cores it does not,
+ * since it would take the core that another thread needs. */
 static void spin(const struct shm *shm, _Atomic uint32_t *bell, uint32_t seen)
 {
     uint64_t until = clock_now_ns() + SPIN_NS;

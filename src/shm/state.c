@@ -7,6 +7,8 @@
 
 #define FILL_CHUNK ((size_t)65536)
 
+/* The source's vectors, where they are. False: one of them cannot be mapped, which was
+ * logged. */
 static bool state_part(struct shm *shm, unsigned source, struct fabric_part *part)
 {
     *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = shm->start.n,
@@ -52,6 +54,10 @@ static bool fill_center(struct shm *shm, const float *own)
     return shm->round.filled < shm->start.n;
 }
 
+/* Called poll after poll while the round is one of a state: the source fills the centre,
+ * the part goes out once, and when the caller polls again it has taken the part. An
+ * exchange that was given up takes nothing, but says so, for the group waits for each
+ * member's word. */
 enum fabric_progress shm_take_state(struct shm *shm, uint64_t word,
                                     struct fabric_part *part)
 {
@@ -72,6 +78,8 @@ enum fabric_progress shm_take_state(struct shm *shm, uint64_t word,
 
 /* --- joining --- */
 
+/* The lowest of the slots whose trainer shows its vector; MACHINE_SLOTS: none does
+ * yet. */
 static unsigned find_shown(const struct shm_board *board, uint64_t slots)
 {
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
@@ -124,6 +132,9 @@ enum fabric_progress shm_pull(struct shm *shm, uint64_t word, unsigned source,
     return FABRIC_PART;
 }
 
+/* The part has been taken. It counts only if nothing has changed under the reader: the
+ * source lives, is the same trainer, and the word has not moved where a state could have
+ * been given to all. Else this trainer looks for a source again. */
 enum fabric_progress shm_pulled(struct shm *shm)
 {
     struct shm_board *board = board_of(shm);
