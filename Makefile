@@ -158,7 +158,7 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell $(PKG_CONFIG) --cflags check)
 CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
 
-.PHONY: all python-libraries test test-slurm test-torch tests models faults mutations soak bench bench-cluster bench-quality bench-quality-bsp bench-peers chart examples demo \
+.PHONY: all python-libraries test test-slurm test-torch tests models faults faults-million mutations soak bench bench-cluster bench-quality bench-quality-bsp bench-peers chart examples demo \
 	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
@@ -390,16 +390,18 @@ chart: setup $(B)/venv/torch
 # tests/cluster/ranks starts an example
 tests: $(TESTS) $(if $(SAN),,$(B)/examples/hello)
 
-# Every interleaving of the protocols that tests/models describes, by spin.
-# Seeded schedules of deaths, cuts, pauses and comings (tests/faults.c): make faults SEEDS=1-1000000
+# Seeded schedules of deaths, cuts, pauses and comings (tests/faults.c): make faults SEEDS=1-3000. A
+# million of them take an hour of two cores.
 SEEDS := 1-10000
-faults: $(B)/tests/faults
+faults-million: SEEDS := 1-1000000
+faults faults-million: $(B)/tests/faults
 	@$(B)/tests/faults $(SEEDS)
 
 # One rule of the protocol broken at a time: which of those worlds fail, or which suite (tests/mutations).
 mutations:
 	@tests/mutations $(if $(filter command line,$(origin SEEDS)),$(SEEDS),1-3000)
 
+# Every interleaving of the protocols that tests/models describes, by spin.
 models:
 	@tools/setup models
 	@tests/models/run

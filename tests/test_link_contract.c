@@ -481,6 +481,45 @@ static void rounds_have_series(void)
     series = 0;
 }
 
+/* The letter goes once more, in the series that is on now. */
+static void again(struct contract_letter *l, int rank, int other)
+{
+    if (!l)
+        return;
+    l->open = true;
+    const struct link_message message = {other, 5, series, l};
+    NEED(l->in ? ends[rank]->type->receive(ends[rank], l->p, l->room, &message)
+               : ends[rank]->type->send(ends[rank], l->p, l->room, &message));
+}
+
+/* 10: a round for each few steps of a month; more of them than a link may keep. */
+static void series_need_no_end(void)
+{
+    struct contract_letter *s[2], *r[2];
+
+    series = 100;
+    for (int k = 0; k < 2; k++) {
+        s[k] = say(k, 1 - k, 5, 10, k + 1);
+        r[k] = hear(k, 1 - k, 5, 10);
+    }
+    while (series++ < 1400) {
+        for (int k = 0; k < 2; k++) {
+            need_got(r[k], 1 - k, 10, 2 - k);
+            need_sent(s[k]);
+        }
+        for (int k = 0; k < 2; k++)
+            again(s[k], k, 1 - k);
+        turn();         /* so that it is the peer's message that begins a stream */
+        for (int k = 0; k < 2; k++)
+            again(r[k], k, 1 - k);
+    }
+    for (int k = 0; k < 2; k++) {
+        need_got(r[k], 1 - k, 10, 2 - k);
+        need_sent(s[k]);
+    }
+    series = 0;
+}
+
 /* 1: it may run beside the other functions, for so long at most. */
 static void *sleep_beside(void *end)
 {
@@ -613,6 +652,7 @@ static const struct {
     {"a pause is not told", a_pause_is_not_told},
     {"a cut is not told", a_cut_is_not_told},
     {"rounds have series", rounds_have_series},
+    {"series need no end", series_need_no_end},
     {"sleep is bounded", sleep_is_bounded},
 };
 
