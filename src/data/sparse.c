@@ -247,12 +247,14 @@ bool libffm_line(struct parser *parser, const char *at, const char *end)
 static enum data_format pair_format(const char *at, const char *end)
 {
     const char *first = memchr(at, ':', (size_t)(end - at));
-    const char *second = first ? memchr(first + 1, ':', (size_t)(end - first - 1)) : NULL;
+    if (!first)
+        return DATA_AUTO;
+    const char *second = memchr(first + 1, ':', (size_t)(end - first - 1));
     const char *index = second ? first + 1 : at, *value = second ? second + 1 : first + 1;
     uint32_t field;
     float x;
 
-    if (!first || index == value - 1 || !real(value, end, &x) ||
+    if (index == value - 1 || !real(value, end, &x) ||
         (second && !whole(at, first, &field)))
         return DATA_AUTO;
     return second ? DATA_LIBFFM : DATA_LIBSVM;
