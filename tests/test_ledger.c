@@ -1133,18 +1133,22 @@ START_TEST(an_epoch_is_told_by_its_members_and_is_not_far_ahead)
 END_TEST
 
 /* Two jobs have an epoch of the same number, after deaths that were vouched for. The one
- * of which the newcomer heard first has ended. */
+ * of which the newcomer heard first has ended; a version of it that comes is dropped. */
 START_TEST(a_newcomer_forgets_an_epoch_of_nobody)
 {
     struct world *w = create(3, 2, 0);
     const struct ledger_entry ended[MOST] = {{1, 0}}, goes_on[MOST] = {{0, 0}, {2, 0}};
-    struct ledger_decision d = here(0, 2, 1, 20);
+    struct ledger_decision d = here(0, 2, 1, 20), take = d;
 
     start(w, 2, NULL, 0, 0);
     struct ledger *l = ledger_of(w, 2);
     d.what = LEDGER_STANDS;
     ledger_hear(l, &d, ended);
     ck_assert_uint_eq(ledger_view(l).epoch, 20);
+    take.what = LEDGER_TAKE;
+    take.about = 0;
+    ledger_hear(l, &take, NULL);
+    ck_assert_uint_eq(ledger_view(l).wanted.epoch, 1);
     d.from = d.coordinator = 1;
     d.generation = 2;
     ledger_time(l, AGAIN_NS);
@@ -1152,6 +1156,7 @@ START_TEST(a_newcomer_forgets_an_epoch_of_nobody)
     ck_assert_int_eq(ledger_view(l).coordinator, 0);
     ledger_silent(l, 0);
     ledger_time(l, 2 * AGAIN_NS);
+    ck_assert(!ledger_took(l, take.version, ended, false));
     ledger_hear(l, &d, goes_on);
     ck_assert_int_eq(ledger_view(l).coordinator, 1);
     free(w);
