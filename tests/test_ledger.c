@@ -1133,18 +1133,22 @@ START_TEST(an_epoch_is_told_by_its_members_and_is_not_far_ahead)
 END_TEST
 
 /* Two jobs have an epoch of the same number, after deaths that were vouched for. The one
- * of which the newcomer heard first has ended. */
+ * of which the newcomer heard first has ended; a version of it that comes is dropped. */
 START_TEST(a_newcomer_forgets_an_epoch_of_nobody)
 {
     struct world *w = create(3, 2, 0);
     const struct ledger_entry ended[MOST] = {{1, 0}}, goes_on[MOST] = {{0, 0}, {2, 0}};
-    struct ledger_decision d = here(0, 2, 1, 20);
+    struct ledger_decision d = here(0, 2, 1, 20), take = d;
 
     start(w, 2, NULL, 0, 0);
     struct ledger *l = ledger_of(w, 2);
     d.what = LEDGER_STANDS;
     ledger_hear(l, &d, ended);
     ck_assert_uint_eq(ledger_view(l).epoch, 20);
+    take.what = LEDGER_TAKE;
+    take.about = 0;
+    ledger_hear(l, &take, NULL);
+    ck_assert_uint_eq(ledger_view(l).wanted.epoch, 1);
     d.from = d.coordinator = 1;
     d.generation = 2;
     ledger_time(l, AGAIN_NS);
@@ -1152,6 +1156,7 @@ START_TEST(a_newcomer_forgets_an_epoch_of_nobody)
     ck_assert_int_eq(ledger_view(l).coordinator, 0);
     ledger_silent(l, 0);
     ledger_time(l, 2 * AGAIN_NS);
+    ck_assert(!ledger_took(l, take.version, ended, false));
     ledger_hear(l, &d, goes_on);
     ck_assert_int_eq(ledger_view(l).coordinator, 1);
     free(w);
@@ -1233,6 +1238,37 @@ START_TEST(half_goes_on_with_its_coordinator_or_a_voucher)
 }
 END_TEST
 
+/* The epoch that member 1 of two founds after `epoch`, of which it is told, when member 0
+ * has died for good. */
+static uint64_t vouched(uint64_t epoch, uint64_t generation)
+{
+    struct world *w = create(2, 2, 0);
+    const struct ledger_entry list[MOST] = {{1, 0}, {generation, 0}};
+    struct ledger_decision stands = here(0, 1, 1, epoch);
+    struct ledger *l = ledger_of(w, 1);
+
+    start(w, 1, list, 0, 0);
+    stands.what = LEDGER_STANDS;
+    ledger_hear(l, &stands, list);
+    ledger_lost(l, 0);
+    ck_assert(ledger_view(l).member && ledger_view(l).coordinator == 1);
+    uint64_t founded = ledger_view(l).epoch;
+    free(w);
+    return founded;
+}
+
+/* The dead went on to an epoch of which the survivor does not know, and vouched there:
+ * the 16 epochs after the one that stands then are not the survivor's. */
+START_TEST(unknown_histories_have_numbers_of_their_own)
+{
+    for (uint64_t generation = 2; generation < 40; generation++) {
+        uint64_t here = vouched(1, generation), there = vouched(2, generation + 1);
+        ck_assert_uint_gt(here, 16);
+        ck_assert_uint_gt(here > there ? here - there : there - here, 16);
+    }
+}
+END_TEST
+
 START_TEST(owners_are_few_and_take_turns)
 {
     struct world *w = create(5, 5, 0);
@@ -1257,6 +1293,7 @@ int main(void)
     TCase *tcase = new_case("ledger", 300);
     tcase_add_test(tcase, two_sets_that_may_go_on_share_a_member);
     tcase_add_test(tcase, half_goes_on_with_its_coordinator_or_a_voucher);
+    tcase_add_test(tcase, unknown_histories_have_numbers_of_their_own);
     tcase_add_test(tcase, owners_are_few_and_take_turns);
     tcase_add_test(tcase, where_nobody_is_lost_nothing_is_said_twice);
     tcase_add_test(tcase, a_newcomer_is_not_outrun);

@@ -356,7 +356,8 @@ void ledger_leave(struct ledger *l)
 }
 
 /* A newcomer without a version that hears no member of its epoch forgets it: the job that
- * told it has ended, and another one's epochs need not have higher numbers. */
+ * told it has ended, and another one's epochs need not have higher numbers. Nor does it
+ * take a version any more, for its rows are forgotten, too. */
 static void forget_epoch(struct ledger *l)
 {
     if (l->member || !l->epoch || l->held.epoch)
@@ -365,6 +366,7 @@ static void forget_epoch(struct ledger *l)
         if (l->seats[r].in_list[MEMBER] && !l->seats[r].silent)
             return;
     l->epoch = l->promised = 0;
+    l->wanted = (struct ledger_version){0, 0};
 }
 
 /* Says again all that is still owed; a coordinator says HERE to its members in any

@@ -8,6 +8,18 @@
  * knows: the next number is above theirs. */
 enum { EPOCHS_VOUCHED = 16 };
 
+/* Nor does another member know of the epochs that were founded after those, when members
+ * had vouched there, too. So the number is drawn, from the process that coordinates the
+ * epoch: whoever makes the list stand comes to the same number. */
+static uint64_t next_epoch(const struct ledger *l)
+{
+    int by = l->offer.coordinator;      /* -1: the epoch has no members, and no rounds */
+    uint64_t generation = by < 0 ? 0 : l->seats[by].in_list[OFFER];
+    uint64_t drawn = generation * UINT64_C(0x9e3779b97f4a7c15) >> 56;
+
+    return l->epoch + (l->offer.vouched ? EPOCHS_VOUCHED + drawn : 1);
+}
+
 static bool has_promised(const struct ledger *l, const struct ledger_seat *s)
 {
     return s->told.epoch == l->epoch && s->told.ballot == l->mine;
@@ -169,8 +181,7 @@ static bool go_on_founding(struct ledger *l)
         if (l->seats[r].in_list[MEMBER] || l->seats[r].in_list[OFFER])
             ledger_owe(l, r, LEDGER_STANDS);
     ledger_copy_list(l, MEMBER, OFFER);
-    ledger_stand(l, l->epoch + (l->offer.vouched ? EPOCHS_VOUCHED : 1),
-                 l->offer.coordinator);
+    ledger_stand(l, next_epoch(l), l->offer.coordinator);
     return true;
 }
 
