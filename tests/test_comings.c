@@ -787,11 +787,14 @@ END_TEST
  * part that was lost twice; a debt that was forgiven to a rank whose vectors were the
  * state; a newcomer that knew an epoch of a job that had ended; a state that was brought
  * twice, for an exchange before it had arrived with its seq; a newcomer with rows of a job
- * that had ended; a leaver that dissolved the job of one that it did not hear. */
+ * that had ended; a leaver that dissolved the job of one that it did not hear; work of
+ * several rounds that was lost to a state of another reload; rows without the parts of
+ * the process before. */
 static const char *const rare[] = {"132025", "236894", "38427",  "60872",  "82939",
                                    "20444",  "544647", "631821", "807060", "767234",
                                    "531035", "993704", "993733", "3845",   "2033873",
-                                   "32714",  "36315",  "184522"};
+                                   "32714",  "36315",  "184522", "193140", "208498",
+                                   "625253"};
 
 START_TEST(rare_worlds)
 {
