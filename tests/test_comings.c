@@ -789,12 +789,13 @@ END_TEST
  * twice, for an exchange before it had arrived with its seq; a newcomer with rows of a job
  * that had ended; a leaver that dissolved the job of one that it did not hear; work of
  * several rounds that was lost to a state of another reload; rows without the parts of
- * the process before. */
+ * the process before; a state that was brought twice, for an arrival before it had been
+ * taken back. */
 static const char *const rare[] = {"132025", "236894", "38427",  "60872",  "82939",
                                    "20444",  "544647", "631821", "807060", "767234",
                                    "531035", "993704", "993733", "3845",   "2033873",
                                    "32714",  "36315",  "184522", "193140", "208498",
-                                   "625253"};
+                                   "625253", "450035"};
 
 START_TEST(rare_worlds)
 {
