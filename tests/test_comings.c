@@ -325,6 +325,23 @@ START_TEST(a_reload_is_given_up)
 }
 END_TEST
 
+/* A rank is cut off in the midst of a round, of whose end it does not hear, and reloads. The
+ * rank's arrival is in that round, and its state is not. */
+START_TEST(a_reload_is_not_taken_for_the_arrival_before_it)
+{
+    for (int at = 0; at < 40; at++) {
+        open_of(3, 3);
+        run(0.1069 + at * 10e-6);
+        world_fault(&w, SIMULATED_PART, world_now(&w), 3, 1, 1, 0);
+        world_reload(&w, 1);
+        run(6);
+        for (int k = 0; k < 3; k++)
+            ck_assert_uint_eq(w.trainers[k].lineage, 1);
+        shut();
+    }
+}
+END_TEST
+
 START_TEST(one_that_differs_is_told)
 {
     open_of(3, 2);
@@ -820,6 +837,7 @@ int main(void)
     tcase_add_test(all, a_debt_is_of_the_round_that_counts);
     tcase_add_test(all, a_giver_begins_anew);
     tcase_add_test(all, a_reload_is_given_up);
+    tcase_add_test(all, a_reload_is_not_taken_for_the_arrival_before_it);
     tcase_add_test(all, a_rank_that_lends_its_vectors_owes_still);
     tcase_add_test(all, one_that_differs_is_told);
     tcase_add_test(all, all_finish);
