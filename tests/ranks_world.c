@@ -147,20 +147,30 @@ static uint64_t count_lost(const struct world_trainer *t)
 }
 
 /* 2, of the own contributions: as many are in G as this trainer knows of, and the one on
- * its way. A state that it brought, or lent, may have been lost, too. */
+ * its way. A state that it brought, or lent, may have been lost, too. A G without any of
+ * them has only those of its former selves, and not always the ones that G had before.
+ * A G of another reload may lack any number, so then only this holds: no more were lost
+ * than were given. */
 static void check_own(struct ranks_world *w, int rank)
 {
     struct world_trainer *t = &w->trainers[rank];
+    struct ranks *m = ranks_of(t->f);
     uint64_t in = (uint64_t)t->G[rank], lost = count_lost(t) - t->lost;
+    uint64_t given = t->begun - (t->came ? t->looked : t->lost);
 
     t->lost += lost;
     if (w->wire != WIRE_F32)
         return;
-    if (!t->came)                       /* those of its former self are in, too */
-        t->confirmed = in;
+    ledger_merged(m->ledger, m->list);
+    if (!t->came) {
+        t->confirmed = t->former = in;
+    } else if (m->list[rank].generation != m->place.generation) {
+        t->confirmed += in - t->former;
+        t->former = in;
+    }
     t->came = true;
     if (in > t->confirmed + 1 || in + lost < t->confirmed ||
-        in + lost > t->confirmed + t->begun - t->looked)
+        in + lost > t->confirmed + given)
         wrong(w, rank, "%llu of its contributions are in, and it knows of %llu, %llu lost",
               (unsigned long long)in, (unsigned long long)t->confirmed,
               (unsigned long long)lost);
@@ -499,18 +509,19 @@ void world_come(struct ranks_world *w, int rank)
     const struct log log = {hear_log, t, rank};
     struct fabric_options options = {.address = "", .rank = rank, .size = w->founders,
                                      .start_s = 5, .dead_s = w->dead_s, .log = &log,
-                                     .joins = t->lived, .wire = w->wire,
+                                     .joins = t->lives > 0, .wire = w->wire,
                                      .link = w->over ? w->over : &link_simulated,
                                      .context = w->link};
     struct fabric_start start = {.manifest = w->manifest, .n = w->n, .room = w->n,
                                        .collective = !w->elastic, .n_outer = !w->elastic,
                                        .center = w->elastic, .threads = 1,
                                        .gradients = w->gradients};
+    int lives = t->lives + 1;
 
     let_go(w, rank, TRAINER_AWAY);
     memset(t, 0, sizeof *t);
     t->world = w;
-    t->lived = true;
+    t->lives = lives;
     world_rows_start(w, rank, &start);
     if (fabric_ranks.open(&t->f, &options) != DESCANT_OK ||
         (!w->post && fabric_ranks.start(t->f, &start) != DESCANT_OK)) {

@@ -32,7 +32,7 @@ struct trainer_rows {
     struct extent extents[2];
     struct vector vector;       /* what all agree on */
     unsigned char *part;
-    bool open, came;
+    bool open;
     int last;                   /* whose part was taken */
     uint64_t confirmed, lost;   /* its parts: in the rows; in none */
     uint64_t rounds, states;    /* taken */
@@ -53,7 +53,7 @@ struct world_trainer {
     struct ranks_world *world;
     enum trainer_state state;
     uint64_t step_ends_ns;      /* begins its next exchange then */
-    bool lived;                 /* it, or a process before it */
+    int lives;                  /* it is the rank's process of this number, from 1 */
     bool came, open, took, finishes, finished, reloads, reloading;
     uint64_t lineage;           /* of the last reload that its state is of */
     float *G, *next;
@@ -61,6 +61,7 @@ struct world_trainer {
     struct extent live_extent;
     struct vector live;         /* of reloads and of the last exchange */
     uint64_t confirmed, begun;  /* its contributions: merged as it knows; given */
+    uint64_t former;            /* of `confirmed`, those of the processes before it */
     uint64_t lost, looked;      /* as its ledger has counted when that was looked at last;
                                    how many were given then */
     uint64_t rounds, states, exchanges; /* done */

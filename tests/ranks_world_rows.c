@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows of the trainers of ranks_world.h. Trainer r gives parts that say: 1 more in row r.
- * So row r of the base counts what is merged of trainer r, and
+/* Rows of the trainers of ranks_world.h. The p-th process of trainer r gives parts that
+ * say: 1 more in float p of row r. So row r of the base counts what is merged of each
+ * process of trainer r, and
  *
  *   1 the rows that a round left are the same bits in all that hold it
  *   2 each part is merged once, or counted as lost: what is in is what was, and what was
@@ -14,13 +15,18 @@
 enum { ROW_FLOATS = 40, PART_MOST = 3000 };
 
 struct row_part {
-    uint32_t rank;
+    uint16_t rank, life;
     float more;
 };
 
 static float *row_of(const struct trainer_rows *t, int rank)
 {
     return t->vector.extents[rank % 2].p + rank / 2 * ROW_FLOATS;
+}
+
+static float *count_of(const struct trainer_rows *t, int rank, int life)
+{
+    return row_of(t, rank) + life % ROW_FLOATS;
 }
 
 /* In two pieces of memory, with a gap between them. */
@@ -88,12 +94,12 @@ static void see(struct ranks_world *w, int rank)
 static void check(struct ranks_world *w, int rank, uint64_t lost)
 {
     struct trainer_rows *t = &w->trainers[rank].rows;
-    uint64_t in = (uint64_t)*row_of(t, rank), is = t->confirmed + t->open;
+    uint64_t in = (uint64_t)*count_of(t, rank, w->trainers[rank].lives);
+    uint64_t is = t->confirmed + t->open;
 
-    if (t->came && in + lost != is)
+    if (in + lost != is)
         world_fail(w, rank, "rows: %llu of its parts are in, of %llu, and %llu are lost",
               (unsigned long long)in, (unsigned long long)is, (unsigned long long)lost);
-    t->came = true;
     t->confirmed = in;
     t->lost += lost;
     t->open = false;
@@ -124,14 +130,13 @@ static void take(struct ranks_world *w, int rank, const struct rows_part *part)
         part->own != (part->rank == rank) || part->rank <= t->last)
         world_fail(w, rank, "rows: a part of rank %d is of %u", part->rank, row.rank);
     t->last = part->rank;
-    for (int i = 0; i < ROW_FLOATS; i++)
-        row_of(t, part->rank)[i] += row.more;
+    *count_of(t, part->rank, row.life) += row.more;
 }
 
 static void give(struct ranks_world *w, int rank)
 {
     struct trainer_rows *t = &w->trainers[rank].rows;
-    const struct row_part row = {(uint32_t)rank, 1};
+    const struct row_part row = {(uint16_t)rank, (uint16_t)w->trainers[rank].lives, 1};
     size_t n = sizeof row + (size_t)(rng_uniform(&w->rng) * (PART_MOST - sizeof row));
 
     memcpy(t->part, &row, sizeof row);

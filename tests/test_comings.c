@@ -325,6 +325,23 @@ START_TEST(a_reload_is_given_up)
 }
 END_TEST
 
+/* A rank is cut off in the midst of a round, of whose end it does not hear, and reloads. The
+ * rank's arrival is in that round, and its state is not. */
+START_TEST(a_reload_is_not_taken_for_the_arrival_before_it)
+{
+    for (int at = 0; at < 40; at++) {
+        open_of(3, 3);
+        run(0.1069 + at * 10e-6);
+        world_fault(&w, SIMULATED_PART, world_now(&w), 3, 1, 1, 0);
+        world_reload(&w, 1);
+        run(6);
+        for (int k = 0; k < 3; k++)
+            ck_assert_uint_eq(w.trainers[k].lineage, 1);
+        shut();
+    }
+}
+END_TEST
+
 START_TEST(one_that_differs_is_told)
 {
     open_of(3, 2);
@@ -789,11 +806,14 @@ END_TEST
  * twice, for an exchange before it had arrived with its seq; a newcomer with rows of a job
  * that had ended; a leaver that dissolved the job of one that it did not hear; two epochs
  * of one number, after deaths that were vouched for in both; a newcomer that had forgotten
- * its rows, and took a version. */
+ * its rows, and took a version; work of several rounds that was lost to a state of another
+ * reload; rows without the parts of the process before; a state that was brought twice, for
+ * an arrival before it had been taken back; a rank at its end that was called for ever. */
 static const char *const rare[] = {"132025", "236894", "38427",  "60872",  "82939",
                                    "20444",  "544647", "631821", "807060", "767234",
                                    "531035", "993704", "993733", "3845",   "2033873",
-                                   "32714",  "36315",  "184522", "270018", "222737"};
+                                   "32714",  "36315",  "184522", "270018", "222737",
+                                   "193140", "208498", "625253", "450035", "357136"};
 
 START_TEST(rare_worlds)
 {
@@ -818,6 +838,7 @@ int main(void)
     tcase_add_test(all, a_debt_is_of_the_round_that_counts);
     tcase_add_test(all, a_giver_begins_anew);
     tcase_add_test(all, a_reload_is_given_up);
+    tcase_add_test(all, a_reload_is_not_taken_for_the_arrival_before_it);
     tcase_add_test(all, a_rank_that_lends_its_vectors_owes_still);
     tcase_add_test(all, one_that_differs_is_told);
     tcase_add_test(all, all_finish);

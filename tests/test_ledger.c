@@ -1092,6 +1092,22 @@ START_TEST(a_donor_has_the_state_in_its_vectors)
 }
 END_TEST
 
+START_TEST(a_contribution_has_a_seq_of_its_own)
+{
+    struct world *w = create(3, 3, 0);
+    struct ledger *l = ledger_of(w, 1);
+
+    ck_assert_uint_eq(ledger_ready(l, false, false), 1);
+    ledger_unready(l);
+    ck_assert_uint_eq(ledger_ready(l, false, false), 1);
+    ledger_unready(l);
+    ledger_renumber(l);
+    ck_assert_uint_eq(ledger_ready(l, false, true), 2);
+    ck_assert_uint_eq(ledger_ready(l, false, true), 2);
+    free(w);
+}
+END_TEST
+
 static struct ledger_decision leads(enum ledger_what what, struct ledger_version version)
 {
     return (struct ledger_decision){.what = what, .from = 0, .to = 1, .about = 2,
@@ -1299,6 +1315,7 @@ int main(void)
     tcase_add_test(tcase, a_newcomer_is_not_outrun);
     tcase_add_test(tcase, a_rank_that_comes_again_is_not_silent);
     tcase_add_test(tcase, a_donor_has_the_state_in_its_vectors);
+    tcase_add_test(tcase, a_contribution_has_a_seq_of_its_own);
     tcase_add_test(tcase, a_newcomer_forgets_an_epoch_of_nobody);
     tcase_add_test(tcase, a_hollow_member_holds_its_version);
     tcase_add_test(tcase, a_hollow_member_is_in_its_rounds_alone);

@@ -290,6 +290,11 @@ uint64_t ledger_ready(struct ledger *l, bool final, bool replaces)
     return l->seq;
 }
 
+void ledger_renumber(struct ledger *l)
+{
+    l->pending = false;
+}
+
 void ledger_unready(struct ledger *l)
 {
     l->ready = l->replaces = false;

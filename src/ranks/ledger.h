@@ -141,6 +141,9 @@ void ledger_lost(struct ledger *l, int rank);
  * at work. replaces: the contribution is a state for all, so until another version is
  * held this peer has no state to give. */
 uint64_t ledger_ready(struct ledger *l, bool final, bool replaces);
+/* The next contribution gets a seq of its own, also if the last one was taken back and
+ * may not be merged. */
+void ledger_renumber(struct ledger *l);
 void ledger_unready(struct ledger *l);              /* the contribution is taken back */
 void ledger_whole(struct ledger *l);             /* the round that is open here is done */
 /* The version that was to be fetched, or a newer one that its donor held by then, is here

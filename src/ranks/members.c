@@ -183,18 +183,18 @@ static bool waits_for_round(const struct ranks *m)
     return m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits;
 }
 
-/* A round takes an arrival only upon the version that the arrival names. So an exchange
- * that arrived with the same seq upon an older version is in no later round. */
+/* A state for all has a seq of its own, so that the list of what is merged tells whether
+ * it was in a round (is_overtaken in versions.c). */
 static void make_ready(struct ranks *m)
 {
     bool replaces = m->x.kind == EXCHANGE_STATE && m->has_state && !m->x.final;
-    struct ledger_version held = ledger_view(m->ledger).held;
-    uint64_t arrival = ledger_ready(m->ledger, m->x.final, replaces);
 
-    if (arrival && (arrival > m->arrival || !ledger_same(m->arrival_upon, held))) {
-        m->arrival = arrival;
-        m->arrival_of = m->seq;
-        m->arrival_upon = held;
+    if (replaces && m->brought != m->seq)
+        ledger_renumber(m->ledger);
+    uint64_t arrival = ledger_ready(m->ledger, m->x.final, replaces);
+    if (replaces && arrival) {
+        m->brought = m->seq;
+        m->brought_as = arrival;
     }
 }
 

@@ -172,10 +172,8 @@ struct ranks {
     struct exchange x;
     struct vector state_in;             /* of the last state that was begun */
     uint32_t seq;
-    uint32_t arrival_of;                /* the first exchange that arrived with the
-                                           ledger's seq, */
-    uint64_t arrival;                   /* that seq, the newest, */
-    struct ledger_version arrival_upon; /* upon this version */
+    uint32_t brought;           /* the last exchange that arrived with a state for all, */
+    uint64_t brought_as;        /* with this seq of the ledger */
     size_t looked;
     bool bad, called;
     struct ranks_round round;

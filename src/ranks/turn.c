@@ -386,7 +386,7 @@ static enum fabric_progress step_exchange(struct ranks *m, struct fabric_part *p
 {
     switch (m->stage) {
     case STAGE_IDLE:
-        return m->called ? FABRIC_CALLED : FABRIC_WAITING;
+        return m->called && !m->x.final ? FABRIC_CALLED : FABRIC_WAITING;
     case STAGE_LOOK:
         look_and_arrive(m);
         return FABRIC_WAITING;

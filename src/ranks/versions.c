@@ -237,8 +237,7 @@ static bool read_floats(struct ranks *m, const struct version_answer *a, size_t 
 
 /* Whether the state that this rank brings was in a round whose end this rank has not
  * seen, and which other rounds have followed. If it brought that state again, their work
- * would be lost. An earlier exchange may have arrived with the same seq upon the same
- * version; then this is not known. */
+ * would be lost. */
 static bool is_overtaken(const struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
@@ -246,8 +245,8 @@ static bool is_overtaken(const struct ranks *m)
 
     return v->taken.which == VERSION_LIST && v->taken.version.number && !v->list_only &&
            m->has_state && m->stage == STAGE_ARRIVED && m->x.kind == EXCHANGE_STATE &&
-           !m->x.final && m->arrival_of == m->seq &&
-           own.generation == m->place.generation && own.seq >= m->arrival;
+           !m->x.final && m->brought == m->seq &&
+           own.generation == m->place.generation && own.seq >= m->brought_as;
 }
 
 /* False: the sender breaks the protocol. */
