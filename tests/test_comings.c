@@ -377,6 +377,46 @@ START_TEST(all_finish)
 }
 END_TEST
 
+/* Rank 2 was cut off. It has arrived, and the state of a version that it has missed is on
+ * its way, when it begins another exchange: a reload, or its last. */
+static void begin_another_as_a_state_comes(bool reload)
+{
+    open_of(3, 3);
+    w.hasty = true;
+    run(1);
+    world_fault(&w, SIMULATED_PART, world_now(&w), 2, 2, 1, 0);
+    run(2);
+    const struct ranks *m = ranks_of(w.trainers[2].f);
+    uint64_t states = w.trainers[2].states, pieces = ranks_versions_pieces(m);
+    while (ranks_versions_pieces(m) == pieces)
+        run(10e-6);
+    ck_assert(ledger_view(m->ledger).wanted.epoch);
+    (reload ? world_reload : world_finish)(&w, 2);
+    run(0.2);
+    ck_assert_uint_eq(w.trainers[2].states, states + reload);
+}
+
+START_TEST(a_reload_is_not_undone_by_a_state_on_its_way)
+{
+    begin_another_as_a_state_comes(true);
+    for (int k = 0; k < 3; k++)
+        ck_assert_uint_eq(w.trainers[k].lineage, 1);
+    shut();
+}
+END_TEST
+
+START_TEST(a_last_exchange_is_not_ended_by_a_state_on_its_way)
+{
+    begin_another_as_a_state_comes(false);
+    ck_assert(w.trainers[2].finished && w.trainers[2].open);
+    world_finish(&w, 0);
+    world_finish(&w, 1);
+    run(1);
+    ck_assert(!w.trainers[2].open);
+    shut();
+}
+END_TEST
+
 /* --- one that lies --- */
 
 enum { LIES = 200 };
@@ -842,6 +882,8 @@ int main(void)
     tcase_add_test(all, a_rank_that_lends_its_vectors_owes_still);
     tcase_add_test(all, one_that_differs_is_told);
     tcase_add_test(all, all_finish);
+    tcase_add_test(all, a_reload_is_not_undone_by_a_state_on_its_way);
+    tcase_add_test(all, a_last_exchange_is_not_ended_by_a_state_on_its_way);
     tcase_add_test(all, a_peer_is_given_up_once);
     tcase_add_test(all, each_float_is_in_one_slice);
     tcase_add_test(all, asks_that_wait_hold_nobody_up);

@@ -371,6 +371,7 @@ struct ranks_taken {
 descant_status ranks_versions_init(struct ranks *m);
 void ranks_versions_fini(struct ranks *m);
 void ranks_versions_want(struct ranks *m, const struct ledger_decision *fetch);
+void ranks_versions_begun(struct ranks *m);         /* another exchange */
 void ranks_versions_want_rows(struct ranks *m, struct ledger_version version, int donor);
 /* true, once: all of the wanted rows have come */
 bool ranks_versions_rows_came(struct ranks *m);

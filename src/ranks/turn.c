@@ -125,6 +125,7 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
     m->looked = exchange->kind == EXCHANGE_MEAN ? 0 : exchange->n;
     m->bad = f->own_bad = false;
     m->stage = exchange->kind == EXCHANGE_ELASTIC ? STAGE_ALONE : STAGE_LOOK;
+    ranks_versions_begun(m);
     if (m->stage == STAGE_ALONE)
         ranks_elastic_begin(m);
     ranks_set_rest(m);

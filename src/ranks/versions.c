@@ -179,6 +179,16 @@ static bool is_wanted(const struct ranks *m)
            ledger_same(version, rows ? m->base.wanted : ledger_view(m->ledger).wanted);
 }
 
+/* An exchange that was given up for this one may have needed another part of the wanted
+ * version. */
+void ranks_versions_begun(struct ranks *m)
+{
+    const struct ranks_versions *v = m->versions;
+
+    if (v && is_wanted(m) && v->taken.which != VERSION_ROWS)
+        want_chosen(m, v->taken.version, v->donor);
+}
+
 static float *goes_to(struct ranks *m, size_t piece, struct chunk *chunk)
 {
     const struct ranks_versions *v = m->versions;
