@@ -155,6 +155,26 @@ START_TEST(one_is_cut_off_and_comes_back)
 }
 END_TEST
 
+/* The coordinator is started again while the other member is paused: that one takes the
+ * former process for dead once it has heard the new one for `dead`. */
+START_TEST(a_pause_vouches_for_nobody)
+{
+    open_of(2, 2);
+    run(1);
+    double now = world_now(&w);
+    world_fault(&w, SIMULATED_DIE, now, 0, 0, 0, 0);
+    run(0.05);
+    world_come(&w, 0);
+    world_fault(&w, SIMULATED_PAUSE, now + 0.1, 3, 1, 0, 0);
+    run(3.5);
+    ck_assert_uint_eq(ledger_view(ranks_of(w.trainers[1].f)->ledger).epoch, 1);
+    run(2);
+    ck_assert_uint_gt(ledger_view(ranks_of(w.trainers[1].f)->ledger).epoch, 16);
+    go_on(2);
+    shut();
+}
+END_TEST
+
 /* A rank dies in the midst of a round, whose end one of the others has seen: the third
  * takes the result, and loses nothing of its work by taking a state. */
 START_TEST(a_result_is_fetched)
@@ -873,6 +893,7 @@ int main(void)
     tcase_add_test(all, all_leave);
     tcase_add_test(all, one_pauses_and_comes_back);
     tcase_add_test(all, one_is_cut_off_and_comes_back);
+    tcase_add_test(all, a_pause_vouches_for_nobody);
     tcase_add_test(all, a_result_is_fetched);
     tcase_add_test(all, a_round_is_long);
     tcase_add_test(all, a_debt_is_of_one_round);

@@ -66,7 +66,8 @@ void ranks_peers_met(struct ranks *m, const struct link_peer *peer)
 
     if (!peer->gone) {
         p->generation = peer->generation;
-        p->came_ns = p->heard_ns = m->now_ns;
+        p->heard_ns = m->now_ns;
+        p->came_look = m->looks;
         p->silent &= p->generation != m->members[peer->rank];
         name_host(m, peer->rank, peer->host);
         ranks_members_came(m, peer->rank);
@@ -236,11 +237,11 @@ static void look_at(struct ranks *m, int rank)
 
 /* A process that was started again vouches for the death of the one before it, which was
  * a member. It could know of no newer epoch after `dead` among ranks that hear each other
- * (docs/members.md). */
+ * (docs/members.md). Looks are counted, not time: in a pause this rank hears nothing. */
 static bool is_replaced(const struct ranks *m, int rank)
 {
     const struct ranks_peer *peer = &m->peers[rank];
-    return peer->generation > m->members[rank] && m->now_ns - peer->came_ns > m->dead_ns;
+    return peer->generation > m->members[rank] && m->looks - peer->came_look > LOOKS;
 }
 
 /* Vouches only where each member of the epoch is heard, or replaced: then no process is
@@ -286,6 +287,7 @@ void ranks_peers_time(struct ranks *m)
     if (m->now_ns - m->looked_ns < m->dead_ns / LOOKS)
         return;
     m->looked_ns = m->now_ns;
+    m->looks++;
     ranks_lead_time(m);
     for (int k = 0; k < m->place.size; k++)
         if (k != m->f.rank)

@@ -54,7 +54,8 @@ struct ranks_outgoing;
 struct ranks_peer {
     uint64_t generation;        /* of the process that is there; 0: none */
     uint64_t greeted;           /* of the process to which this rank has said HELLO */
-    uint64_t came_ns, heard_ns; /* the process came; something came from it last */
+    uint64_t heard_ns;          /* something came from it last */
+    uint64_t came_look;         /* how often this rank had looked when the process came */
     int words_out;              /* to it, not sent yet */
     bool silent;                /* the ledger was told so */
     struct ranks_op manifest_op;    /* this rank's manifest to it, which a silent rank may
@@ -139,6 +140,7 @@ struct ranks {
                                            another epoch stands */
     uint64_t stands_ns;                 /* the epoch stands since then */
     uint64_t looked_ns, alive_ns;       /* last look for silent ranks; last ALIVE */
+    uint64_t looks;                     /* at most one in dead / 8, and one in a pause */
     int leader;                         /* the coordinator or, where that is silent, the
                                            member that is to found the next epoch */
     uint64_t leader_ns;                 /* it leads since then */
