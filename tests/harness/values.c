@@ -2,13 +2,6 @@
 /* Numbers that differ from each other. */
 #include "harness/values.h"
 
-#include <math.h>
-
-float value(int k, size_t i, int r)
-{
-    return (float)sin((double)i * 0.37 + k * 1.7 + r * 0.9) * (float)(k + 1);
-}
-
 float noise(int i, uint64_t t, size_t k)
 {
     uint64_t h = ((uint64_t)i * 1000003 + t) * 1000003 + k;
@@ -16,4 +9,9 @@ float noise(int i, uint64_t t, size_t k)
     h *= 0xff51afd7ed558ccdu;
     h ^= h >> 33;
     return (float)((double)(h >> 40) / (1 << 24) - 0.5);
+}
+
+float value(int k, size_t i, int r)
+{
+    return 2 * noise(k, (uint64_t)r, i) * (float)(k + 1);
 }

@@ -5,7 +5,6 @@ threads for one would keep a process that has called backward from being forked.
 import itertools
 import os
 import pickle
-import select
 import signal
 import traceback
 
@@ -27,9 +26,8 @@ def _child(write, rank, size, port, body):
     os._exit(0)
 
 
-def together(size, body, first=False):
-    """What body(rank) returned in each of so many processes; None for one that was killed.
-    first: whoever has returned first is the last to; the others are killed."""
+def together(size, body):
+    """What body(rank) returned in each of so many processes; None for one that was killed."""
     port, pipes, pids = f"{os.getpid()}-{next(_numbers)}", [], []
     for rank in range(size):
         read, write = os.pipe()
@@ -39,11 +37,6 @@ def together(size, body, first=False):
         os.close(write)
         pipes.append(read)
         pids.append(pid)
-    if first:
-        returned, _, _ = select.select(pipes, [], [])
-        for pid, read in zip(pids, pipes):
-            if read != returned[0]:
-                os.kill(pid, signal.SIGKILL)
     results = []
     for read in pipes:
         with os.fdopen(read, "rb") as pipe:
@@ -58,11 +51,10 @@ def together(size, body, first=False):
 
 
 def differs(case, model_of, *words):
-    """Two trainers with other models: who comes second is told so, in these words. Who came first
-    would wait for it to come again."""
+    """Two trainers with different models: both are told so, in these words."""
     def body(rank):
         return refused(case, lambda: descant.attach(model_of(rank)), *words).status
-    case.assertEqual(set(together(2, body, first=True)), {None, "MISMATCH"})
+    case.assertEqual(together(2, body), ["MISMATCH"] * 2)
 
 
 def refused(case, call, *words, kind=(descant.Error, RuntimeError, TypeError, ValueError)):
