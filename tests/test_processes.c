@@ -15,6 +15,7 @@
 #include "harness/jobs.h"
 #include "harness/processes.h"
 #include "harness/suite.h"
+#include "harness/values.h"
 #include "harness/wait.h"
 
 enum { N = 3000 };
@@ -77,6 +78,21 @@ static void await_others(int size, int steps)
             clock_sleep_until(clock_now_ns() + 100000);
 }
 
+/* A step towards the optimum, 1. */
+ONE_THREAD static void gradient(float *g, const float *w, float noise, uint32_t *seed)
+{
+    for (int k = 0; k < N; k++) {
+        *seed = *seed * 1664525 + 1013904223;
+        g[k] = w[k] - 1 + noise * ((float)(*seed >> 8) / (1 << 24) - 0.5f);
+    }
+}
+
+ONE_THREAD static void descend(float *w, const float *g)
+{
+    for (int k = 0; k < N; k++)
+        w[k] -= 0.05f * g[k];
+}
+
 /* Trains towards a known optimum; the start differs in every trainer, so that only the start's
  * sharing makes them alike. Returns 0 where all is as promised. */
 static int trainer(const char *job_name, const char *plan, int rank, int size, int steps,
@@ -100,8 +116,7 @@ static int trainer(const char *job_name, const char *plan, int rank, int size, i
         return 3;
     bool allreduce = strncmp(plan, "allreduce", 9) == 0;
     float *g = calloc(N, sizeof *g);
-    struct rng rng;
-    rng_init(&rng, (uint64_t)rank + 1);
+    uint32_t seed = (uint32_t)rank + 1;
     struct descant_stats s = {0};
     struct processes_seen seen = {{0}, 0, 0};
     for (int t = 0; t < steps || page->endless ||
@@ -109,12 +124,10 @@ static int trainer(const char *job_name, const char *plan, int rank, int size, i
         if (strncmp(plan, "easgd", 5) == 0 && t == steps - 100 && !page->endless)
             await_others(size, t - 1);
         float noise = shadow && t >= steps ? 0 : 0.05f;     /* outer momentum makes more of it */
-        for (int k = 0; k < N; k++)
-            g[k] = w[k] - 1 + noise * (float)(rng_uniform(&rng) - 0.5);
+        gradient(g, w, noise, &seed);
         if (allreduce && descant_mean(job, g, N) != DESCANT_OK)
             return 4;
-        for (int k = 0; k < N; k++)
-            w[k] -= 0.05f * g[k];
+        descend(w, g);
         if (descant_step(job) != DESCANT_OK)
             return 5;
         descant_stats(job, &s);

@@ -167,7 +167,7 @@ void job_fini(struct job *job)
     ck_assert_int_eq(memory_live(), 0);
 }
 
-float *at_float(const struct peer *peer, size_t i)
+ONE_THREAD float *at_float(const struct peer *peer, size_t i)
 {
     for (size_t e = 0; e < peer->in.n_extents; e++)
         if (i >= peer->extents[e].at && i - peer->extents[e].at < peer->extents[e].n)
@@ -217,7 +217,7 @@ void begin_final(struct job *job, int k)
 }
 
 /* Where means are encoded all keep the last result, or the state, as the reference. */
-static void refer(struct job *job, struct peer *peer, const struct fabric_part *part)
+ONE_THREAD static void refer(struct job *job, struct peer *peer, const struct fabric_part *part)
 {
     float *R = peer->f->outer[0];
     if (job->row->wire == WIRE_F32 || peer->final || !R)
@@ -350,8 +350,8 @@ static double wire_tolerance(const struct job *job)
     return 0;
 }
 
-void check_mean(struct job *job, const struct peer *peer, const double *weight, int n_in,
-                int r)
+ONE_THREAD void check_mean(struct job *job, const struct peer *peer, const double *weight,
+                           int n_in, int r)
 {
     double total = 0;
     for (int k = 0; k < n_in; k++)
@@ -374,7 +374,7 @@ void check_mean(struct job *job, const struct peer *peer, const double *weight, 
     }
 }
 
-void check_state(struct job *job, int source, int r)
+ONE_THREAD void check_state(struct job *job, int source, int r)
 {
     for (int k = 0; k < job->row->size; k++) {
         const struct peer *peer = &job->peers[k];
@@ -389,7 +389,7 @@ void check_state(struct job *job, int source, int r)
     }
 }
 
-void check_taken(struct job *job, int k, int source, int r)
+ONE_THREAD void check_taken(struct job *job, int k, int source, int r)
 {
     const struct peer *peer = &job->peers[k];
     ck_assert_int_eq(peer->kind, EXCHANGE_STATE);

@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* For arithmetic over many floats of one thread. ThreadSanitizer looks at each access, which takes
+ * ten times as long. */
+#define ONE_THREAD __attribute__((no_sanitize("thread")))
+
 /* Of trainer k at float i, in round r. */
 float value(int k, size_t i, int r);
 /* From -0.5 to 0.5, of trainer i at float k, in step t. */
