@@ -293,19 +293,32 @@ START_TEST(a_rank_that_cannot_be_started)
 }
 END_TEST
 
+static _Atomic int *written;        /* times that there was something to write slowly */
+
+/* A terminal that is slower than what is written to it. */
+static ssize_t write_slowly(void *to, const char *bytes, size_t n)
+{
+    (void)to, (void)bytes;
+    usleep(5000);
+    ++*written;
+    return (ssize_t)n;
+}
+
 /* A rank that writes without end holds up neither the other one nor a signal. */
 START_TEST(a_rank_that_writes_without_end)
 {
-    char line[] = "[ $RANK = 1 ] || exec yes; echo heard >&2; exec sleep 4712",
+    char line[] = "[ $RANK = 1 ] || exec yes; while :; do echo here >&2; sleep 0.05; done",
          *command[] = {sh, c, line, NULL};
     struct hosts_options o = options(2, 0, command);
-    FILE *err, *out;
+    FILE *err;
+    written = share_memory(sizeof *written);
     pid_t run = fork_saying(&err, SIGKILL);
     if (run == 0) {
-        out = fopen("/dev/null", "we");
+        FILE *out = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_slowly});
         _exit(hosts_run(&o, out, err));
     }
-    wait_said("[1] heard", 1);
+    ck_assert(reaches(written, 10));
+    wait_said("[1] here", times_said("[1] here") + 3);
     kill(run, SIGTERM);
     ck_assert_int_eq(end_of(run), 128 + SIGTERM);
     none_left();
