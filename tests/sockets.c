@@ -39,6 +39,7 @@ static struct made table[SOCKETS];
 static struct sockets_calls calls;
 static enum sockets_dial dials;
 static bool runs;
+static int unknown;
 static uint64_t now_ns;
 
 /* The kernel's. */
@@ -160,6 +161,11 @@ void sockets_pass(uint64_t ns)
 void sockets_dial(enum sockets_dial how)
 {
     dials = how;
+}
+
+void sockets_unknown(int times)
+{
+    unknown = times;
 }
 
 int sockets_stranger(void)
@@ -483,6 +489,8 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
 
     if (!runs)
         return __real_getaddrinfo(host, port, hints, found);
+    if (unknown > 0 && unknown--)
+        return EAI_NONAME;
     address = loopback(7000);
     info = (struct addrinfo){.ai_family = AF_INET, .ai_addrlen = sizeof address,
                              .ai_addr = (struct sockaddr *)&address};

@@ -26,6 +26,7 @@ int sockets_end(void);          /* how many are still open, which are closed */
 void *sockets_timer(void);      /* as epoll knows the timer; NULL: there is none */
 void sockets_pass(uint64_t ns);
 void sockets_dial(enum sockets_dial how);       /* what becomes of connects from now on */
+void sockets_unknown(int times);        /* so many look-ups of a name fail */
 
 /* Descriptors. -1: there is none. */
 int sockets_stranger(void);     /* a connection to the listener, that it may accept */

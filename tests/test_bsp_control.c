@@ -473,6 +473,38 @@ START_TEST(what_a_dead_run_left_is_undone)
 }
 END_TEST
 
+/* A process that goes on with the same run: no gradient of before is too old, and those that
+ * were not read out count. */
+START_TEST(an_heir_goes_on_with_the_run)
+{
+    struct superstep s;
+    float gradient[FLOATS] = {1};
+    optimizer = optimizers[0];
+    name_all();
+    uint64_t died_at = run_that_dies(4);
+    struct descant_ml *there;
+    struct descant_ml_model is;
+    ck_assert_int_eq(descant_ml_attach(&there, names[0], 0), DESCANT_OK);
+    ck_assert_int_eq(descant_ml_pin(there, &is), DESCANT_OK);
+    ck_assert_int_eq(descant_ml_add(there, gradient, 1), DESCANT_OK);
+    for (int k = 0; k < LOCALS; k++)
+        open_local(k, 1);
+    struct control_options o = how(died_at);
+    o.since = 1;
+    open_control(&o);
+    ck_assert_uint_eq(control_version(control), died_at);
+    ck_assert_int_eq(descant_ml_add(there, gradient, 1), DESCANT_OK);
+    ck_assert_int_eq(control_superstep(control, &s), DESCANT_OK);
+    ck_assert(s.stepped && s.sums.gradients == 3 && s.sums.undone == 0);
+    ck_assert_int_eq(descant_ml_pin(there, &is), DESCANT_OK);
+    ck_assert_uint_eq(is.version, died_at + 1);
+    descant_ml_detach(there);
+    for (int k = 0; k < LOCALS; k++)
+        local_close(locals[k]);
+    control_destroy(control);
+}
+END_TEST
+
 static void step_by_half(void *of, const struct control_piece *piece)
 {
     (void)of;
@@ -595,6 +627,7 @@ int main(void)
     tcase_add_test(tests, a_large_model_is_stored);
     tcase_add_test(tests, sums_that_overflow_together_are_left_out);
     tcase_add_test(tests, what_a_dead_run_left_is_undone);
+    tcase_add_test(tests, an_heir_goes_on_with_the_run);
     tcase_add_test(tests, refused_gradients_are_told_once);
     return run_cases(tests, NULL);
 }

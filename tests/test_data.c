@@ -625,6 +625,27 @@ START_TEST(caches_that_are_not_kept)
 }
 END_TEST
 
+/* Nor does a file look like a whole cache of which only a part could be read. */
+START_TEST(caches_of_a_part)
+{
+    const char *path = put_text("part.svm", "1 3:1\n0 3:1\nbad\nbad\nbad\n");
+    struct data_options o = {.paths = &path, .n_paths = 1, .chunk_bytes = 12, .log = &listening};
+    struct data_seen seen = read_chunks(&o, 0, 0);
+    ck_assert(seen.got == DATA_FAILED && seen.n == 2);
+    free(seen.at);
+    const char *cache = in_folder("part");
+    FILE *file = fopen(cache, "w");
+    uint64_t n;
+    ck_assert_int_eq(cache_write(file, cache, &o, &n), DESCANT_CORRUPT);
+    ck_assert_uint_eq(n, 2);
+    ck_assert_int_eq(fclose(file), 0);
+    seen = read_file(cache, DATA_CACHE);
+    ck_assert(seen.status == DESCANT_CORRUPT && seen.n == 0);
+    ck_assert(ends_with(descant_last_error(), "part: the cache is cut off"));
+    free(seen.at);
+}
+END_TEST
+
 /* What no reader makes of a line is not to be trained, though the sums are right. */
 START_TEST(caches_of_what_cannot_be)
 {
@@ -805,6 +826,7 @@ int main(void)
     tcase_add_loop_test(tests, caches_give_back_what_went_in, 0, 4);
     tcase_add_test(tests, torn_caches_are_seen);
     tcase_add_test(tests, caches_that_are_not_kept);
+    tcase_add_test(tests, caches_of_a_part);
     tcase_add_loop_test(tests, clicks_are_as_wished, 0, 3);
     tcase_add_test(tests, clicks_are_compressed_by_name);
     tcase_add_test(tests, the_best_loss_is_the_planted_one);

@@ -398,6 +398,51 @@ START_TEST(stdin_is_like_a_file)
 }
 END_TEST
 
+/* A frame whose head asks for a window of that size, whatever its text needs. */
+static size_t pack_frame(int window, const char *from, size_t n, unsigned char *to, size_t room)
+{
+    ZSTD_CCtx *c = ZSTD_createCCtx();
+    ZSTD_inBuffer in = {from, n, 0};
+    ZSTD_outBuffer out = {to, room, 0};
+    ZSTD_CCtx_setParameter(c, ZSTD_c_compressionLevel, 1);
+    ZSTD_CCtx_setParameter(c, ZSTD_c_windowLog, window);
+    ZSTD_compressStream2(c, &out, &in, ZSTD_e_flush);       /* before the length is known */
+    ck_assert_uint_eq(ZSTD_compressStream2(c, &out, &in, ZSTD_e_end), 0);
+    ZSTD_freeCCtx(c);
+    return out.pos;
+}
+
+/* Frames of growing windows, up to `_i`: files may have 128 MiB, and stdin, whose memory is
+ * shared, 8 MiB. What needs more is refused, and the reason is said. */
+START_TEST(windows_of_zstd)
+{
+    enum { FIRST = 20, OF_STDIN = 23, OF_FILES = 27, PART = 12 };
+    size_t n, m = 0;
+    char *text = criteo_text(300, &n), want[64];
+    unsigned char *packed = malloc(2 * n + 10000);
+    for (int k = FIRST; k <= _i; k++) {
+        size_t at = n / PART * (size_t)(k - FIRST), end = k < _i ? at + n / PART : n;
+        m += pack_frame(k, text + at, end - at, packed + m, 2 * n + 10000 - m);
+    }
+    const char *path = put_file(in_folder("frames"), packed, m);
+    struct data_seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
+    stdin_from(path);
+    for (int from_stdin = 0; from_stdin < 2; from_stdin++) {
+        int most = from_stdin ? OF_STDIN : OF_FILES;
+        struct data_seen seen = from_stdin ? read_stdin(NULL, 4096) : read_file(path, DATA_CRITEO);
+        if (_i <= most)
+            assert_same(&whole, &seen);
+        ck_assert_int_eq(seen.status, _i <= most ? DESCANT_OK : DESCANT_UNSUPPORTED);
+        snprintf(want, sizeof want, "needs a window of more than %d MiB", 1 << most >> 20);
+        ck_assert(_i <= most || strstr(descant_last_error(), want));
+        free(seen.at);
+    }
+    free(whole.at);
+    free(packed);
+    free(text);
+}
+END_TEST
+
 static int by_print(const void *a, const void *b)
 {
     return by_chunk((const uint64_t *)a + 1, (const uint64_t *)b + 1);
@@ -713,6 +758,7 @@ int main(void)
     tcase_add_test(tests, formats_are_guessed);
     tcase_add_loop_test(tests, a_byte_order_mark_is_passed_over, 0, 3);
     tcase_add_test(tests, stdin_is_like_a_file);
+    tcase_add_loop_test(tests, windows_of_zstd, 20, 29);
     tcase_add_loop_test(tests, stdin_is_shared, 0, 3);
     tcase_add_loop_test(tests, stdin_survives_its_reader, 0, 3);
     tcase_add_loop_test(tests, mutated_input, 0, 9);

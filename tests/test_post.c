@@ -3,6 +3,7 @@
  * thread. A head tells which parcel it is of; each float of it must be that parcel's. */
 #include "fabric/fabric.h"
 #include "harness/suite.h"
+#include "machine/roster.h"
 #include "mpi_loopback.h"
 
 #include <check.h>
@@ -246,6 +247,22 @@ START_TEST(rooms_that_cannot_be)
 }
 END_TEST
 
+/* Not by a second try either, where the blocks are all taken. */
+START_TEST(slips_that_cannot_be_shared)
+{
+    open_all(0, 1);
+    for (int k = 0; k < MACHINE_BLOCKS; k++) {
+        char block[16];
+        void *at;
+        snprintf(block, sizeof block, "block-%d", k);
+        ck_assert_int_eq(type->share(f[0], block, 1, &at), DESCANT_OK);
+    }
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(type->post->room(f[0], 1, 0), DESCANT_MEMORY);
+    close_all();
+}
+END_TEST
+
 int main(void)
 {
     TCase *tests = new_case("post", 60);
@@ -254,5 +271,6 @@ int main(void)
     tcase_add_loop_test(tests, who_takes_nothing_holds_up_nobody, 0, N_ROWS);
     tcase_add_test(tests, who_has_gone_is_told_from_who_comes);
     tcase_add_loop_test(tests, rooms_that_cannot_be, 0, N_ROWS);
+    tcase_add_test(tests, slips_that_cannot_be_shared);
     return run_cases(tests, NULL);
 }

@@ -12,8 +12,11 @@
 #include "hosts/hosts.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 /* --- a rank that trains --- */
@@ -262,6 +265,66 @@ START_TEST(a_parent_that_ignores_its_children)
 }
 END_TEST
 
+/* For lack of descriptors, which is said; nothing is kept of it. */
+START_TEST(a_rank_that_cannot_be_started)
+{
+    enum { TIMES = 50 };
+    char line[] = "exit 0", *command[] = {sh, c, line, NULL};
+    struct hosts_options o = options(1, 0, command);
+    struct rlimit few = {100, 100};
+    int fd, last[2] = {-1, -1};
+    FILE *out = fopen(said_file, "we");
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    while ((fd = dup(STDERR_FILENO)) >= 0) {
+        last[0] = last[1];
+        last[1] = fd;
+    }
+    ck_assert_int_eq(errno, EMFILE);
+    close(last[0]);             /* for the signals; a pipe takes two */
+    size_t used = mallinfo2().uordblks;
+    for (int k = 0; k < TIMES; k++)
+        ck_assert_int_eq(hosts_run(&o, out, out), 1);
+    ck_assert_uint_lt(mallinfo2().uordblks, used + TIMES * 500);    /* a script has more */
+    close(last[1]);
+    fclose(out);
+    read_said();
+    says("descant: rank 0 cannot be started: Too many open files\n"
+         "descant: rank 0 (localhost) has no process, and is not started again\n");
+}
+END_TEST
+
+static _Atomic int *written;        /* times that there was something to write slowly */
+
+/* A terminal that is slower than what is written to it. */
+static ssize_t write_slowly(void *to, const char *bytes, size_t n)
+{
+    (void)to, (void)bytes;
+    usleep(5000);
+    ++*written;
+    return (ssize_t)n;
+}
+
+/* A rank that writes without end holds up neither the other one nor a signal. */
+START_TEST(a_rank_that_writes_without_end)
+{
+    char line[] = "[ $RANK = 1 ] || exec yes; while :; do echo here >&2; sleep 0.05; done",
+         *command[] = {sh, c, line, NULL};
+    struct hosts_options o = options(2, 0, command);
+    FILE *err;
+    written = share_memory(sizeof *written);
+    pid_t run = fork_saying(&err, SIGKILL);
+    if (run == 0) {
+        FILE *out = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_slowly});
+        _exit(hosts_run(&o, out, err));
+    }
+    ck_assert(reaches(written, 10));
+    wait_said("[1] here", times_said("[1] here") + 3);
+    kill(run, SIGTERM);
+    ck_assert_int_eq(end_of(run), 128 + SIGTERM);
+    none_left();
+}
+END_TEST
+
 /* --- signals --- */
 
 static const int signals[] = {SIGINT, SIGTERM};
@@ -426,6 +489,8 @@ int main(int argc, char **argv)
     tcase_add_loop_test(all, a_killed_rank_comes_back_alone, 0, 2);
     tcase_add_loop_test(all, how_it_ends, 0, N(ends));
     tcase_add_test(all, a_parent_that_ignores_its_children);
+    tcase_add_test(all, a_rank_that_cannot_be_started);
+    tcase_add_test(all, a_rank_that_writes_without_end);
     tcase_add_loop_test(all, a_signal_goes_to_all, 0, N(signals));
     tcase_add_test(all, a_signal_while_a_rank_waits);
     tcase_add_test(all, another_signal_kills);

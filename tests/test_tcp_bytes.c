@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* A rank over TCP, and scripts of all that others may do to it: those that reach
  * something, and those of chance. tests/fuzz_tcp.c has more time for it. */
+#include "harness/heard.h"
 #include "harness/suite.h"
-#include "base/base.h"
+#include "link/tcp_parts.h"
+#include "sockets.h"
 #include "tcp_bytes.h"
+
+#include <arpa/inet.h>
+#include <string.h>
 
 #ifdef __SANITIZE_ADDRESS__
 enum { SEEDS = 1000 };
@@ -77,10 +82,82 @@ START_TEST(scripts_of_chance)
 }
 END_TEST
 
+static void nothing(void)
+{
+}
+
+static void nothing_sent(int fd, const uint8_t *bytes, size_t n)
+{
+    (void)fd, (void)bytes, (void)n;
+}
+
+static void nothing_closed(int fd)
+{
+    (void)fd;
+}
+
+/* A name that its server does not know yet, as of a pod that begins, is looked up again for
+ * as long as ranks wait for each other. */
+START_TEST(a_name_that_is_known_late)
+{
+    static const struct sockets_calls calls = {nothing, nothing_sent, nothing_closed};
+    static struct tcp_options options = {.host = "node0", .port = "7000", .most = 2,
+                                         .insecure = true};
+    struct link_entry entry = {.context = &options, .start_s = 10, .log = &listening};
+    struct link_place place;
+
+    sockets_begin(&calls);
+    sockets_unknown(5);
+    struct link *link = link_tcp.meet(&entry, &place);
+    ck_assert_ptr_nonnull(link);
+    ck_assert_int_eq(heard.n, 1);
+    ck_assert_msg(strstr(heard.text, "the host node0 of the job's address is not known: "
+                                     "Name or service not known; it is looked up again for "
+                                     "10 s"), "%s", heard.text);
+    ck_assert(link_tcp.close(link, true));
+    uint64_t begun = clock_now_ns();
+    sockets_unknown(1000);
+    ck_assert_ptr_null(link_tcp.meet(&entry, &place));
+    ck_assert_int_eq(entry.status, DESCANT_BAD_ADDRESS);
+    ck_assert(!strstr(descant_last_error(), "again"));
+    double waited_s = (double)(clock_now_ns() - begun) / 1e9;
+    ck_assert_msg(waited_s >= 10 && waited_s < 11, "%g s", waited_s);
+    sockets_unknown(0);
+    ck_assert_int_eq(sockets_end(), 0);
+}
+END_TEST
+
+/* Of IPv6 that holds on one interface alone: this rank's to rank 0. */
+START_TEST(places_on_this_interface)
+{
+    static const char *const addresses[] = {"fe80::2", "2001:db8::2"};
+    struct tcp_link link = {.rank = 2, .size = 3, .met = true};
+    struct sockaddr_in6 *meeting = (struct sockaddr_in6 *)&link.meeting;
+
+    *meeting = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_scope_id = 7};
+    ck_assert(tcp_make_peers(&link));
+    struct tcp_connection c = {.link = &link, .peer = &link.peers[0], .state = TCP_OPEN};
+    for (uint64_t k = 0; k < 2; k++) {
+        struct tcp_place place = {.rank = 1, .port = htons(9), .family = AF_INET6,
+                                  .generation = k + 1};
+        const struct tcp_frame frame = {.what = TCP_PEER, .bytes = sizeof place};
+        ck_assert_int_eq(inet_pton(AF_INET6, addresses[k], place.address), 1);
+        ck_assert(tcp_meet_heard(&c, &frame, (const unsigned char *)&place));
+        const struct sockaddr_in6 *at = (struct sockaddr_in6 *)&link.peers[1].address;
+        ck_assert_mem_eq(&at->sin6_addr, place.address, sizeof place.address);
+        ck_assert_uint_eq(at->sin6_scope_id, k ? 0 : 7);
+    }
+    memory_give(link.peers);
+    memory_give(link.names);
+}
+END_TEST
+
 int main(void)
 {
     TCase *all = new_case("bytes", 120);
     tcase_add_loop_test(all, scripts_reach_something, 0, n_tcp_bytes_seeds);
     tcase_add_test(all, scripts_of_chance);
+    tcase_add_test(all, a_name_that_is_known_late);
+    tcase_add_test(all, places_on_this_interface);
     return run_cases(all, NULL);
 }

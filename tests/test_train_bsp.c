@@ -66,7 +66,7 @@ START_TEST(each_example_is_in_one_gradient)
     ck_assert_uint_eq(r.seen.n, ROWS);
     ck_assert_uint_eq(r.figures.given, ROWS);
     ck_assert_uint_eq(r.figures.gradients, r.figures.steps);
-    ck_assert_uint_eq(r.figures.stale + r.figures.not_finite + r.figures.undone, 0);
+    ck_assert_uint_eq(r.figures.stale + r.figures.not_finite + r.figures.lost, 0);
     ck_assert_uint_le(r.figures.supersteps, r.figures.gradients);
     ck_assert_uint_ge(r.figures.supersteps, o.plan_every ? r.figures.gradients / 64 : 1);
     ck_assert(!(r.figures.stall_share > 0));

@@ -8,6 +8,7 @@
 #include "harness/training.h"
 
 #include "machine/process.h"
+#include "train/claims.h"
 #include "train/place.h"
 #include "train/trainer.h"
 
@@ -708,6 +709,34 @@ START_TEST(a_seat_is_not_held_by_who_has_its_number_now)
 }
 END_TEST
 
+/* Two trainers of one seat die, the second one after it has claimed one of the first one's
+ * chunks anew: the third one gets all of them, and each once, before anything new. */
+START_TEST(no_death_loses_what_another_has_left)
+{
+    static struct board board;
+    struct seat *seat = board_sit(&board, 0);
+    uint64_t chunk, cursor, held[BOARD_CHUNKS], seen = 0;
+    enum { OLD = 3 };
+    for (int k = 0; k < OLD; k++)
+        ck_assert(board_claim(&board, seat, 2 * k + 1, &chunk));
+    for (int trainer = 0; trainer < 2; trainer++) {
+        struct claims claims = {.board = &board, .seat = seat};
+        const struct feed_claims *calls = claims_begin(&claims);
+        ck_assert_uint_eq(board_held(&board, &cursor, held, BOARD_CHUNKS), OLD);
+        for (int place = 0; place < (trainer ? OLD : 1); place++) {
+            /* where another old one lies */
+            ck_assert(calls->claim(calls->of, trainer ? place : 2 * OLD - 1, &chunk));
+            ck_assert_uint_eq(board_held(&board, &cursor, held, BOARD_CHUNKS), OLD);
+            seen |= trainer ? UINT64_C(1) << chunk : 0;
+        }
+        if (!trainer)
+            continue;
+        ck_assert_uint_eq(seen, (1 << OLD) - 1);
+        ck_assert(calls->claim(calls->of, OLD, &chunk) && chunk == OLD);
+    }
+}
+END_TEST
+
 START_TEST(a_host_takes_each_third_chunk)
 {
     static struct board board = {.host = 1, .hosts = 3, .origin = 5, .n_todo = 1, .todo = {2}};
@@ -834,6 +863,7 @@ int main(void)
     tcase_add_test(quick, a_share_of_the_bound_of_its_own_round);
     tcase_add_test(quick, a_benchmark_without_processes);
     tcase_add_test(quick, a_seat_is_not_held_by_who_has_its_number_now);
+    tcase_add_test(quick, no_death_loses_what_another_has_left);
     tcase_add_test(quick, a_host_takes_each_third_chunk);
     tcase_add_test(quick, data_that_becomes_other_data);
     make_clicks();

@@ -87,7 +87,9 @@ descant_status control_create(struct control **control,
     made->kernels = kernels_best();
     made->sum = sum;
     made->next = next;
-    control_meet(made);
+    made->since = options->since;
+    if (!made->since)
+        control_meet(made);
     *control = made;
     return DESCANT_OK;
 }

@@ -25,6 +25,9 @@ struct control_options {
                                        supersteps */
     uint64_t version, steps;        /* of the model; steps so far */
     uint64_t bound;                 /* the segments' */
+    uint64_t since;                 /* the run's first version, where this process goes on
+                                       with the run that is in the segments; 0: a run
+                                       begins */
     uint64_t min_gradients;         /* a step takes so many at least */
     double clip;                    /* the longest mean gradient; 0: any */
     control_step *step;
@@ -34,8 +37,8 @@ struct control_options {
 
 struct control;
 
-/* Stores the model w in segments that were taken over, with a version on which no
- * gradient of the run before counts. */
+/* Where a run begins: stores the model w in segments that were taken over, with a version
+ * on which no gradient of the run before counts. */
 descant_status control_create(struct control **control,
                               const struct control_options *options);
 void control_destroy(struct control *control);

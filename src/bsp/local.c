@@ -3,7 +3,7 @@
  * the old counts are, and a sum with a gradient on a model older than this run's first is
  * left out as a whole. Such sums were not taken when the last keeper died, or were
  * published by a module that had looked at the version before the segment changed
- * hands. */
+ * hands. A run that goes on in its own segment has none. */
 #include "bsp/local.h"
 
 #include "kernels/kernels.h"

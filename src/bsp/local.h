@@ -46,7 +46,8 @@ struct local {
 };
 
 /* As segment_open. A segment that a dead keeper has left is taken over with its attached
- * modules; gradients that they gave to that keeper are undone, and not read out. */
+ * modules; sums with a gradient on a model below options->version are undone, and not
+ * read out. */
 descant_status local_open(struct local **local, const struct segment_options *options);
 
 /* The segments of a run's local modules in this process: NAME-first and so on. */

@@ -190,13 +190,17 @@ static descant_status finish(struct cache_writer *w)
     return status == DESCANT_OK ? put(w, &tail, sizeof tail) : status;
 }
 
+void cache_drop(struct cache_writer *w)
+{
+    if (w)
+        memory_give(w->index);
+    memory_give(w);
+}
+
 descant_status cache_close(struct cache_writer *w)
 {
-    if (!w)
-        return DESCANT_OK;
     descant_status status = w->status == DESCANT_OK ? finish(w) : w->status;
-    memory_give(w->index);
-    memory_give(w);
+    cache_drop(w);
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Writes a cache of other files' examples: reads chunk after chunk, and adds each block
  * as it comes. The first failure ends it. Then the file has only a part of the examples,
- * though it may be a whole cache by its form: the caller throws it away. */
+ * and no index, so that nobody takes it for a whole cache. */
 #include "data/reader.h"
 
 descant_status cache_write(FILE *file, const char *name, const struct data_options *from,
@@ -26,7 +26,9 @@ descant_status cache_write(FILE *file, const char *name, const struct data_optio
     }
     block_fini(&block);
     status = got == DATA_FAILED ? data_status(data) : status;
-    descant_status closed = cache_close(w);
     data_close(data);
-    return status == DESCANT_OK ? closed : status;
+    if (status == DESCANT_OK)
+        return cache_close(w);
+    cache_drop(w);
+    return status;
 }

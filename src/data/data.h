@@ -129,7 +129,10 @@ struct cache_writer;
 descant_status cache_create(struct cache_writer **out, FILE *file, const char *name,
                             const struct data_shape *shape, const struct log *log);
 descant_status cache_add(struct cache_writer *writer, const struct examples *examples);
-descant_status cache_close(struct cache_writer *writer);    /* the first failure */
+/* Ends the file with its index, but where an add has failed; the first failure. */
+descant_status cache_close(struct cache_writer *writer);
+/* Without an index: no reader takes the file for a cache. NULL is allowed. */
+void cache_drop(struct cache_writer *writer);
 /* All that there is to read, once, into a cache; *n examples. */
 descant_status cache_write(FILE *file, const char *name, const struct data_options *from,
                            uint64_t *n);

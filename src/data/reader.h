@@ -31,7 +31,7 @@ enum stream_kind stream_kind_of(const unsigned char *first, size_t n);
 /* Where a decompressor's memory comes from: the heap (NULL), or a piece that all
  * processes see. */
 struct reader_arena {
-    size_t used, room;
+    size_t used, room, newest;  /* newest: where the piece taken last begins */
     unsigned char *memory;
 };
 

@@ -75,7 +75,8 @@ static bool put_tensors(json_t *header, const struct safetensor *tensors, size_t
 {
     size_t at = 0;
     for (size_t type = 0; type < N_TYPES; type++)
-        for (const struct safetensor *t = tensors; t < tensors + n; t++) {
+        for (size_t k = 0; k < n; k++) {
+            const struct safetensor *t = &tensors[k];
             if (t->type != layout[type])
                 continue;
             json_t *shape = json_array();
@@ -190,11 +191,13 @@ static bool write_file(const char *path, const char *header, size_t header_bytes
         return false;
     bool good = write_all(fd, header, header_bytes);
     for (size_t type = 0; type < N_TYPES; type++)
-        for (const struct safetensor *t = tensors; t < tensors + n && good; t++)
+        for (size_t k = 0; k < n && good; k++) {
+            const struct safetensor *t = &tensors[k];
             if (t->type == layout[type])
                 good = t->finite && t->type == SAFETENSORS_F32
                            ? write_finite(fd, t)
                            : write_all(fd, t->data, t->bytes);
+        }
     good = good && fsync(fd) == 0;
     int error = errno;
     if (close(fd) != 0 && good) {

@@ -9,8 +9,8 @@
  * A gzip file may end in zero bytes (tapes and pads do so). A stream that ends inside a
  * member or frame is an error, never a short text. A decompressor's memory comes from
  * memory.c, or from an arena in memory that several processes share: then its state,
- * pointers included, is theirs in turn. An arena gives no piece back; a decompressor
- * takes a few, and zstd new ones for a frame that needs larger buffers. */
+ * pointers included, is theirs in turn. An arena takes back the newest piece alone, which
+ * is enough: zstd gives its buffers back before it takes larger ones for a frame. */
 #include "data/reader.h"
 
 #include <errno.h>
@@ -18,8 +18,10 @@
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zstd_errors.h>
 
 enum { TICK_MS = 50, FIRST_ROOM = 1 << 16 };
+enum { ARENA_WINDOW = 23 };     /* log of the largest zstd window in an arena */
 
 enum stream_kind stream_kind_of(const unsigned char *first, size_t n)
 {
@@ -43,7 +45,8 @@ static void *take(void *context, size_t bytes)
     if (!arena)
         taken = memory_take(bytes);
     else if (rounded >= bytes && rounded <= arena->room - arena->used) {
-        taken = arena->memory + arena->used;
+        arena->newest = arena->used;
+        taken = arena->memory + arena->newest;
         arena->used += rounded;
     }
     stream->exhausted |= !taken;
@@ -53,8 +56,11 @@ static void *take(void *context, size_t bytes)
 static void give(void *context, void *taken)
 {
     struct stream *stream = context;
-    if (!stream->arena)
+    struct reader_arena *arena = stream->arena;
+    if (!arena)
         memory_give(taken);
+    else if (taken == arena->memory + arena->newest)
+        arena->used = arena->newest;
 }
 
 static void *take_gzip(void *context, unsigned n, unsigned size)
@@ -107,8 +113,7 @@ static descant_status refill(struct stream *s, const char *name, const struct lo
 }
 
 /* Finds the kind, for which it reads STREAM_MAGIC bytes where there are so many, and
- * makes the decompressor. An arena has room for a zstd window of 2^23 bytes, and a frame
- * that needs a larger one is refused. */
+ * makes the decompressor. */
 static descant_status open_kind(struct stream *s, const char *name, const struct log *log)
 {
     while (s->filled - s->at < STREAM_MAGIC && !s->raw_ended) {
@@ -125,7 +130,7 @@ static descant_status open_kind(struct stream *s, const char *name, const struct
         s->zstd = ZSTD_createDCtx_advanced((ZSTD_customMem){take, give, s});
         good = s->zstd != NULL;
         if (good && s->arena)
-            ZSTD_DCtx_setParameter(s->zstd, ZSTD_d_windowLogMax, 23);
+            ZSTD_DCtx_setParameter(s->zstd, ZSTD_d_windowLogMax, ARENA_WINDOW);
     }
     if (!good)
         return log_fail(log, DESCANT_MEMORY, "%s: no memory to decompress", name);
@@ -184,6 +189,12 @@ static descant_status unzstd_some(struct stream *s, char *into, size_t n, size_t
     ZSTD_inBuffer in = {s->raw + s->at, s->filled - s->at, 0};
     ZSTD_outBuffer out = {into, n, 0};
     size_t result = ZSTD_decompressStream(s->zstd, &out, &in);
+    if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge)
+        return log_fail(log, DESCANT_UNSUPPORTED,
+                        "%s: the zstd data needs a window of more than %d MiB, the most "
+                        "that is read here: decompress it with `zstd -d --long=31`",
+                        name, s->arena ? 1 << (ARENA_WINDOW - 20)
+                                       : 1 << (ZSTD_WINDOWLOG_LIMIT_DEFAULT - 20));
     if (ZSTD_isError(result))
         return damaged(s, name, ZSTD_getErrorName(result), log);
     s->at += in.pos;

@@ -29,6 +29,7 @@
 #define S UINT64_C(1000000000)
 
 enum { KILL_S = 5, POLLED = 3, SPARE_FILES = 64 };
+enum { TURN_MOST = 64 << 10 };  /* bytes of a stream in a turn: what a pipe holds */
 
 enum rank_state { RANK_RUNS, RANK_WAITS, RANK_OVER };
 
@@ -123,6 +124,15 @@ static void close_pipe(int ends[2])
             close(ends[k]);
 }
 
+static void close_input(struct rank *rank)
+{
+    if (rank->in >= 0)
+        close(rank->in);
+    rank->in = -1;
+    free(rank->script);
+    rank->script = NULL;
+}
+
 /* The child has the other end of each pipe. */
 static bool fork_rank(struct hosts_run *r, struct rank *rank)
 {
@@ -170,6 +180,7 @@ static bool start(struct hosts_run *r, struct rank *rank)
     if (!rank->script || !fork_rank(r, rank)) {
         log_fail(r->log, DESCANT_SYSTEM, "rank %d cannot be started: %s", rank->number,
                  strerror(errno));
+        close_input(rank);
         return false;
     }
     rank->state = RANK_RUNS;
@@ -180,31 +191,25 @@ static bool start(struct hosts_run *r, struct rank *rank)
 
 /* --- ending --- */
 
-static void close_input(struct rank *rank)
-{
-    if (rank->in >= 0)
-        close(rank->in);
-    rank->in = -1;
-    free(rank->script);
-    rank->script = NULL;
-}
-
-/* Takes the output that is there now, and does not wait for later output of a process
- * that has left the rank. */
+/* Takes the output that is there now, and does not wait for later output: a rank that
+ * writes without a rest holds up neither others nor signals, and a process that has left
+ * the rank not its end. */
 static void read_stream(struct rank_stream *stream)
 {
     char bytes[LINE_MOST];
-    ssize_t n;
+    ssize_t n = 1;
 
-    while (stream->fd >= 0 && (n = read(stream->fd, bytes, sizeof bytes)) != 0) {
+    for (size_t got = 0; stream->fd >= 0 && n && got < TURN_MOST;) {
+        n = read(stream->fd, bytes, sizeof bytes);
+        if (n < 0 && errno != EINTR)
+            return;
         if (n > 0)
             output_put(&stream->lines, bytes, (size_t)n);
-        else if (errno != EINTR)
-            return;
+        got += n > 0 ? (size_t)n : 0;
     }
-    if (stream->fd >= 0)
+    if (n == 0)
         close(stream->fd);
-    stream->fd = -1;
+    stream->fd = n == 0 ? -1 : stream->fd;
 }
 
 static void close_stream(struct rank_stream *stream)

@@ -120,6 +120,15 @@ static bool fails(struct link_entry *entry, descant_status status, const char *f
     return false;
 }
 
+static void rest(struct tcp_link *link, uint64_t most_ns)
+{
+    struct pollfd at = {.fd = link->epoll, .events = POLLIN};
+    struct timespec time = {.tv_sec = (time_t)(most_ns / S),
+                            .tv_nsec = (long)(most_ns % S)};
+
+    ppoll(&at, 1, &time, NULL);
+}
+
 /* The next address of rank 0, of those that its name has. */
 static void take_next(struct tcp_link *link)
 {
@@ -127,23 +136,41 @@ static void take_next(struct tcp_link *link)
     link->next_meeting = (link->next_meeting + 1) % link->n_meetings;
 }
 
-static bool look_up(struct tcp_link *link, struct link_entry *entry)
+/* NULL, or why rank 0's name has no address. */
+static const char *find_meetings(struct tcp_link *link)
 {
     const struct tcp_options *o = &link->options;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *found = NULL;
     int error = getaddrinfo(o->host, o->port, &hints, &found);
 
-    for (struct addrinfo *a = found; !error && a && link->n_meetings < TCP_MEETINGS;
-         a = a->ai_next)
+    if (error)
+        return error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error);
+    for (struct addrinfo *a = found; a && link->n_meetings < TCP_MEETINGS; a = a->ai_next)
         if (a->ai_family == AF_INET || a->ai_family == AF_INET6)
             memcpy(&link->meetings[link->n_meetings++], a->ai_addr, a->ai_addrlen);
-    if (found)
-        freeaddrinfo(found);
-    if (link->n_meetings == 0)
-        return fails(entry, DESCANT_BAD_ADDRESS,
-                     "tcp: the host %s of the job's address is not known: %s", o->host,
-                     error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
+    freeaddrinfo(found);
+    return link->n_meetings ? NULL : "it has no address of IPv4 or IPv6";
+}
+
+/* Again until `until`: a name server may not know of a host that has just come. */
+static bool look_up(struct tcp_link *link, struct link_entry *entry, uint64_t until)
+{
+    const char *host = link->options.host, *why;
+    bool said = false;
+
+    while ((why = find_meetings(link)) != NULL) {
+        if (clock_now_ns() >= until)
+            return fails(entry, DESCANT_BAD_ADDRESS,
+                         "tcp: the host %s of the job's address is not known: %s", host,
+                         why);
+        if (!said)
+            log_say(link->log, DESCANT_WARNING,
+                    "tcp: the host %s of the job's address is not known: %s; it is "
+                    "looked up again for %g s", host, why, entry->start_s);
+        said = true;
+        rest(link, TCP_AGAIN_MS * TCP_MS);
+    }
     take_next(link);
     return true;
 }
@@ -263,21 +290,11 @@ static bool become_first(struct tcp_link *link)
     return link->met;
 }
 
-static void rest(struct tcp_link *link, uint64_t most_ns)
-{
-    struct pollfd at = {.fd = link->epoll, .events = POLLIN};
-    struct timespec time = {.tv_sec = (time_t)(most_ns / S),
-                            .tv_nsec = (long)(most_ns % S)};
-
-    ppoll(&at, 1, &time, NULL);
-}
-
 /* Comes to rank 0, which answers with this rank's number. */
-static bool come(struct tcp_link *link, struct link_entry *entry)
+static bool come(struct tcp_link *link, struct link_entry *entry, uint64_t until)
 {
     const struct tcp_options *o = &link->options;
     uint64_t began = clock_now_ns(), next = began, say = began + SAY_S * S;
-    uint64_t until = began + (uint64_t)(entry->start_s * 1e9);
 
     while (!link->met && !link->failed) {
         if (!link->meeter && link->now_ns >= next) {
@@ -313,9 +330,10 @@ static bool come(struct tcp_link *link, struct link_entry *entry)
 static bool meet_all(struct tcp_link *link, struct link_entry *entry)
 {
     const struct tcp_options *o = &link->options;
+    uint64_t until = clock_now_ns() + (uint64_t)(entry->start_s * 1e9);
     int error;
 
-    if (!look_up(link, entry) || !secure(link, entry))
+    if (!look_up(link, entry, until) || !secure(link, entry))
         return false;
     error = link->rank <= 0 ? listen_for_all(link) : 0;
     if (link->rank == 0 && error)
@@ -328,7 +346,7 @@ static bool meet_all(struct tcp_link *link, struct link_entry *entry)
     error = listen_anywhere(link);
     if (error)
         return fails(entry, DESCANT_SYSTEM, "tcp: cannot listen: %s", strerror(error));
-    return come(link, entry);
+    return come(link, entry, until);
 }
 
 static void fill_place(const struct tcp_link *link, struct link_place *place)

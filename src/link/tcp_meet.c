@@ -379,8 +379,11 @@ static bool hear_place(struct tcp_connection *c, const struct tcp_frame *f,
     struct sockaddr_in6 *six = (struct sockaddr_in6 *)&at;
     struct sockaddr_in *four = (struct sockaddr_in *)&at;
     if (place.family == AF_INET6) {
+        uint32_t scope = at.ss_family == AF_INET6 ? six->sin6_scope_id : 0;
         *six = (struct sockaddr_in6){.sin6_family = AF_INET6};
         memcpy(&six->sin6_addr, place.address, sizeof six->sin6_addr);
+        if (IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr))     /* by the way to rank 0 */
+            six->sin6_scope_id = scope;
     } else if (place.family == AF_INET) {
         *four = (struct sockaddr_in){.sin_family = AF_INET};
         memcpy(&four->sin_addr, place.address, sizeof four->sin_addr);

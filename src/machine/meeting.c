@@ -87,7 +87,7 @@ static descant_status enter_block(struct meet *meet, const char *name, size_t by
                         MACHINE_BLOCKS);
     if (n)
         at = block[-1].at +
-             (block[-1].bytes + machine_page()) / machine_page() * machine_page();
+             (block[-1].bytes + machine_page() - 1) / machine_page() * machine_page();
     if (bytes > region_at(REGION_BLOCKS + 1) - at)
         return log_fail(meet->log, DESCANT_MEMORY, "%zu bytes are too many", bytes);
     descant_status status = arena_map(&meet->arena, at, bytes, ARENA_TAKE, out);

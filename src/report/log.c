@@ -300,18 +300,14 @@ static void set_label(struct report_run *run, const char *text, size_t length)
     run->label[length] = 0;
 }
 
-/* The header's label, if it has one, or the log's name without its folder and .jsonl. */
+/* The log's name without its folder and .jsonl. */
 static void make_label(struct report_run *run)
 {
-    const char *given = json_string_value(json_object_get(run->header, "label"));
     const char *slash = strrchr(run->path, '/'), *name = slash ? slash + 1 : run->path;
     size_t length = strlen(name);
     if (length > 6 && strcmp(name + length - 6, ".jsonl") == 0)
         length -= 6;
-    if (given && *given)
-        set_label(run, given, strlen(given));
-    else
-        set_label(run, name, length);
+    set_label(run, name, length);
 }
 
 bool report_read(struct report_run *run, const char *path, FILE *err)

@@ -55,11 +55,12 @@ static descant_status open_slips(struct fabric *f)
     struct shm *shm = shm_of(f);
     void *slips;
 
-    if (shm->post)
-        return DESCANT_OK;
-    shm->post = memory_take(sizeof *shm->post);
+    if (!shm->post)
+        shm->post = memory_take(sizeof *shm->post);
     if (!shm->post)
         return log_fail(&f->log, DESCANT_MEMORY, "no memory for parcels");
+    if (shm->post->slips)
+        return DESCANT_OK;
     descant_status status =
         f->type->share(f, "post", MACHINE_SLOTS * WAYS * sizeof(struct slip), &slips);
     if (status == DESCANT_OK)

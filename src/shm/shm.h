@@ -23,11 +23,10 @@ enum shm_stage {
 struct slices {
     uint32_t k, mine;
     unsigned slot[MACHINE_SLOTS];       /* by member */
-    uint32_t n_put, n_own;          /* positions to put out, chunks to reduce */
-    /* of n_put and n_own, done; of the put positions, reduced */
-    uint32_t put, freed, reduced;
-    /* freed positions whose place was taken; places ever used */
-    uint32_t reused, fresh;
+    uint32_t n_put, n_own;      /* positions to put out; chunks of the own slice */
+    uint32_t put, reduced;      /* of n_put; of n_own */
+    uint32_t freed, reused;     /* of put: reduced by their members; then used again */
+    uint32_t fresh;             /* places ever used */
 };
 
 /* This trainer's exchange; only the holder of its round machine touches it. */

@@ -48,7 +48,7 @@ struct board_bsp {
     _Atomic uint64_t lag, lag_most;     /* versions behind as they came: sum, most */
     _Atomic uint64_t lag_lately;        /* most since the log's last interval, which takes
                                            it */
-    _Atomic uint64_t undone;
+    _Atomic uint64_t lost;      /* given, and in no superstep; written at the end */
     _Atomic double rate;        /* share of --lr for the gradient that came last; relaxed,
                                    and there before the first gradient */
     _Atomic double cpu_s;

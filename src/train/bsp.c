@@ -7,9 +7,9 @@
  *
  *   1. The first trainer makes the segment before any trainer starts. When the trainer
  *      that has control dies, the next reporter takes the segment over and goes on with
- *      the newest model in it. The optimizer's state is shared, too, and stays as an
- *      unfinished step has left it. The gradients that were read out for that step, or
- *      computed on earlier models, are lost.
+ *      the newest model in it, and with the gradients that were given meanwhile: it is
+ *      the same run. The optimizer's state is shared, too, and stays as an unfinished
+ *      step has left it. The gradients that were read out for that step are lost.
  *   2. A superstep holds `mutex`. A checkpoint's copy is of exactly one superstep, made
  *      for the checkpoint, so that it has all gradients that were given before.
  *   3. Training is over when no slot has an owner. A worker leaves its slot as it ends,
@@ -28,7 +28,6 @@
 
 #define RELAXED memory_order_relaxed
 #define TICK_NS UINT64_C(20000000)
-#define HEIR_NS UINT64_C(50000000)
 
 struct bsp {
     struct trainer *t;
@@ -105,7 +104,7 @@ static descant_status take_control(struct bsp *b)
     const struct control_options options = {
         .locals = &b->local, .n_locals = 1, .n = t->n, .w = t->w,
         .version = local_version(b->local), .steps = steps, .bound = b->segment.bound,
-        .step = step, .of = b, .log = &t->log,
+        .since = b->segment.version, .step = step, .of = b, .log = &t->log,
     };
     atomic_store(&t->steps, steps);
     atomic_store(&b->board->steps, steps);
@@ -116,10 +115,22 @@ static descant_status take_control(struct bsp *b)
     return status;
 }
 
+/* Gradients that were given and are in no superstep: a trainer that died had read them
+ * out, or a step by them has broken the model. */
+static void count_lost(struct bsp *b)
+{
+    struct segment_header *h = b->segment.memory;
+    uint64_t given = 0, in = atomic_load_explicit(&b->board->gradients, RELAXED);
+    for (unsigned s = 0; s < h->slots; s++)
+        given += atomic_load_explicit(&segment_slot(h, s)->gradients, RELAXED);
+    atomic_store_explicit(&b->board->lost, given > in ? given - in : 0, RELAXED);
+}
+
 static void end(struct bsp *b)
 {
     if (b->local)
         local_end(b->local);
+    count_lost(b);
     atomic_store_explicit(&b->board->over, 1, memory_order_release);
     futex_wake_all(&b->board->over);
 }
@@ -151,7 +162,6 @@ static void superstep(struct bsp *b)
         add(&on->gradients, s.sums.gradients);
         add(&on->examples, s.sums.examples);
         add(&on->lag, s.sums.lag);
-        add(&on->undone, s.sums.undone);
         rise(&on->lag_most, s.sums.lag_most);
         rise(&on->lag_lately, s.sums.lag_most);
         atomic_store_explicit(&on->steps, control_steps(b->control), RELAXED);
@@ -224,7 +234,7 @@ static void *control(void *of)
     nn_thread_init();
     while (!is_over(b)) {
         if (!b->control && !inherits(b)) {
-            futex_wait(&b->board->over, 0, clock_now_ns() + HEIR_NS);
+            futex_wait(&b->board->over, 0, clock_now_ns() + TICK_NS);
         } else if (is_due(b)) {
             b->due_ns = clock_now_ns() + period_ns(b);
             superstep(b);

@@ -12,17 +12,34 @@
 
 #define RELAXED memory_order_relaxed
 
+/* A chunk that this seat's dead trainer held goes to that place of the feed. The one that
+ * lies there comes first, so none is overwritten. A chunk that moves is in both places
+ * for a moment, and lost by no death. An heir of the dead trainer may have been
+ * quicker. */
+static bool claim_old(struct claims *c, int place, uint64_t *chunk)
+{
+    uint64_t held = 0;
+
+    while (c->old && !held) {
+        int k = c->old >> place & 1 ? place : __builtin_ctz(c->old);
+        c->old &= ~(UINT32_C(1) << k);
+        held = atomic_load_explicit(&c->seat->claimed[k], memory_order_acquire);
+        atomic_store_explicit(&c->seat->claimed[place], held, memory_order_release);
+        if (k != place)
+            board_release(c->seat, k);
+    }
+    *chunk = held - 1;
+    return held;
+}
+
 /* The next chunk for a place of the feed: one that this seat's dead trainer held, then a
  * new one, then one of another dead trainer. heirs_only leaves out new ones. */
 static bool claim(void *of, int place, uint64_t *chunk)
 {
     struct claims *c = of;
 
-    if (c->n_old) {
-        *chunk = c->old[--c->n_old];
-        atomic_store_explicit(&c->seat->claimed[place], *chunk + 1, memory_order_release);
+    if (claim_old(c, place, chunk))
         return true;
-    }
     return (!c->heirs_only && board_claim(c->board, c->seat, place, chunk)) ||
            board_inherit(c->board, c->seat, place, chunk);
 }
@@ -74,18 +91,14 @@ static double granted(void *of)
     return c->limit ? fmin(n / (double)c->limit, 1) : -1;
 }
 
-/* Takes the claims of the seat's former trainer out of the seat, since this feed's places
- * are not that one's. Until they are claimed again, one by one, they are known here
- * alone: a death in that time loses them. */
+/* The claims of the seat's former trainer stay in the seat until this feed's places take
+ * them, one by one: should this trainer die before that, another one finds them. */
 const struct feed_claims *claims_begin(struct claims *c)
 {
     c->calls = (struct feed_claims){claim, past_end, failed, give_up, grant, granted, c};
-    c->n_old = 0;
-    for (int k = 0; k < BOARD_CHUNKS; k++) {
-        uint64_t held = atomic_exchange_explicit(&c->seat->claimed[k], 0,
-                                                 memory_order_acq_rel);
-        if (held)
-            c->old[c->n_old++] = held - 1;
-    }
+    c->old = 0;
+    for (int k = 0; k < BOARD_CHUNKS; k++)
+        if (atomic_load_explicit(&c->seat->claimed[k], memory_order_acquire))
+            c->old |= UINT32_C(1) << k;
     return &c->calls;
 }

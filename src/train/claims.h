@@ -15,9 +15,8 @@ struct claims {
     int rank;
     /* set by claims_begin */
     struct feed_claims calls;
-    uint64_t old[BOARD_CHUNKS]; /* held by a dead trainer of this very seat; then the
-                                   feed's */
-    int n_old;
+    uint32_t old;               /* bit k: claimed[k] of the seat is a dead trainer's
+                                   still; then the feed's */
 };
 
 /* Once the fields above are set, before each feed. The calls are for one feed, and valid

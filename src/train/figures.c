@@ -53,7 +53,7 @@ struct train_figures figures_gather(const struct trainer *t, double seconds)
     f.given = atomic_load_explicit(&bsp->examples, RELAXED);
     f.lag = atomic_load_explicit(&bsp->lag, RELAXED);
     f.lag_most = atomic_load_explicit(&bsp->lag_most, RELAXED);
-    f.undone = atomic_load_explicit(&bsp->undone, RELAXED);
+    f.lost = atomic_load_explicit(&bsp->lost, RELAXED);
     f.control_cpu_s = get(&bsp->cpu_s);
     double n = f.trainers ? f.trainers : 1;
     f.stall_share = f.stall_s / (seconds * n * (double)t->options->workers);

@@ -113,8 +113,8 @@ static void print_bsp(FILE *out, const struct train_result *r)
     summary_row(out, "supersteps", (double)f->supersteps, "%.0f");
     summary_row(out, "gradients", (double)f->gradients, "%.0f");
     summary_lags(out, &lags);
-    if (f->undone)
-        summary_row(out, "lost with a trainer", (double)f->undone, "%.0f gradients");
+    if (f->lost)
+        summary_row(out, "in no superstep", (double)f->lost, "%.0f gradients");
     summary_row(out, "control's share of a core", 100 * f->control_cpu_s / r->seconds,
                 "%.2f %%");
 }

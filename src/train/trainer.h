@@ -26,7 +26,7 @@ struct train_figures {
     uint64_t lines, bad, steps;
     int trainers;
     /* of the plan bsp, all of it; given: examples of the gradients */
-    uint64_t supersteps, gradients, given, lag, lag_most, stale, not_finite, undone;
+    uint64_t supersteps, gradients, given, lag, lag_most, stale, not_finite, lost;
     double control_cpu_s;
 };
 

@@ -20,6 +20,7 @@ extern char said_file[96], said[1 << 16];
 pid_t fork_saying(FILE **out, int signal_at_end);
 void read_said(void);
 void says(const char *text);                    /* the text is in `said` */
+int times_said(const char *text);        /* so far */
 void wait_said(const char *text, int times);    /* until it is there so often */
 
 /* The exit status of a child, or 128 + its signal; the child may not take longer.
