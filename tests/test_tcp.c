@@ -393,7 +393,11 @@ START_TEST(addresses_are_checked)
                                       "tcp:a:1,ranks", "tcp:a:1,ranks=1",
                                       "tcp:a:1,rank=3", "tcp:a:1,dead=0", "tcp:a:0",
                                       "tcp:a:1,secret=", "tcp:a:1,secret=x,insecure=1",
-                                      "tcp:a:1,cert=x", "tcp:a:65536", "tcp:a:123456789"};
+                                      "tcp:a:1,cert=x", "tcp:a:65536", "tcp:a:123456789",
+                                      "tcp:a:1,interface=", "tcp:a:1,ports=",
+                                      "tcp:a:1,ports=0", "tcp:a:1,ports=7-",
+                                      "tcp:a:1,ports=9-7", "tcp:a:1,ports=7-8-9",
+                                      "tcp:a:1,ports=65536", "tcp:a:1,ports=-7"};
     char job[300];
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -404,9 +408,53 @@ START_TEST(addresses_are_checked)
     snprintf(job, sizeof job, "tcp:127.0.0.1:%s", at.port);
     refuses(job, 1, 2, DESCANT_TIMEOUT, "Connection refused");
     refuses("tcp:192.0.2.1:7000,insecure=1", 0, 2, DESCANT_BAD_ADDRESS, "cannot listen");
+    refuses("tcp:192.0.2.1:7000,insecure=1,interface=none0", 1, 2, DESCANT_BAD_ADDRESS,
+            "none0 is not here");
+    refuses("tcp:[2001:db8::1]:7000,insecure=1,interface=none0", 1, 2,
+            DESCANT_BAD_ADDRESS, "no address of IPv6");
     struct descant *first = open_job(job, "shadow-ma", 0, 2);
     refuses(job, 0, 2, DESCANT_BAD_ADDRESS, "Address already in use");
     descant_close(first);
+}
+END_TEST
+
+/* Some process listens there, by IPv4. */
+static bool somebody_listens(int first, int last)
+{
+    FILE *table = fopen("/proc/net/tcp", "re");
+    char line[256];
+    unsigned port, state;
+    bool found = false;
+
+    ck_assert_ptr_nonnull(table);
+    while (fgets(line, sizeof line, table))
+        if (sscanf(line, " %*d: %*x:%x %*x:%*x %x", &port, &state) == 2 && state == 10)
+            found |= (int)port >= first && (int)port <= last;
+    fclose(table);
+    return found;
+}
+
+START_TEST(ports_are_those_given)
+{
+    struct sockaddr_in at_port = {.sin_family = AF_INET};
+    socklen_t length = sizeof at_port;
+    int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char job[100], keys[100], words[100];
+
+    ck_assert_int_eq(bind(taken, (struct sockaddr *)&at_port, sizeof at_port), 0);
+    ck_assert_int_eq(listen(taken, 1), 0);
+    getsockname(taken, (struct sockaddr *)&at_port, &length);
+    int port = ntohs(at_port.sin_port);     /* far from the last: the kernel chooses */
+    snprintf(job, sizeof job, "tcp:127.0.0.1:7000,ports=%d", port);
+    snprintf(words, sizeof words, "a port of %d: Address already in use", port);
+    refuses(job, 1, 2, DESCANT_SYSTEM, words);
+    snprintf(keys, sizeof keys, ",ports=%d-%d", port, port + 9);
+    ck_assert(!somebody_listens(port + 1, port + 9));
+    begin_all("shadow-ma", 2, keys);
+    await_members(0, 2, 2);
+    ck_assert(somebody_listens(port + 1, port + 9));
+    end_all(0, 2);
+    close(taken);
 }
 END_TEST
 
@@ -720,6 +768,7 @@ int main(void)
     tcase_add_loop_test(secrets, another_secret_is_refused, 0, secure);
     tcase_add_test(refused, plans_that_differ_are_told);
     tcase_add_test(refused, addresses_are_checked);
+    tcase_add_test(refused, ports_are_those_given);
     tcase_add_test(strange, strangers_stop_nobody);
     tcase_add_test(strange, refusals_are_heard);
     tcase_add_loop_test(strange, alerts_are_heard, 0, secure);

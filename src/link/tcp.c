@@ -9,6 +9,7 @@
 #include "link/tcp_parts.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -253,33 +254,75 @@ static int listen_for_all(struct tcp_link *link)
     return error;
 }
 
-/* Listens at a port that the kernel chooses, for ranks above this one: at all of the
- * machine's addresses, since it is not known by which of them other ranks reach it; in a
- * job that stays on this machine, at its loopback alone. */
-static int listen_anywhere(struct tcp_link *link)
+/* The interface's address of that family, of IPv6 rather one that all networks know. */
+static bool address_of(const char *interface, int family, struct sockaddr_storage *into)
 {
-    struct sockaddr_storage any = {.ss_family = link->meeting.ss_family};
-    bool local = is_local(&link->meeting);
+    struct ifaddrs *all = NULL;
+    bool found = false;
 
-    if (any.ss_family == AF_INET6)
-        ((struct sockaddr_in6 *)&any)->sin6_addr = local ? in6addr_loopback : in6addr_any;
+    if (getifaddrs(&all) != 0)
+        return false;
+    for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
+        if (!a->ifa_addr || a->ifa_addr->sa_family != family ||
+            strcmp(a->ifa_name, interface) != 0)
+            continue;
+        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(void *)a->ifa_addr;
+        if (found && (family == AF_INET || IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr)))
+            continue;
+        memcpy(into, a->ifa_addr,
+               family == AF_INET6 ? sizeof *six : sizeof(struct sockaddr_in));
+        found = true;
+    }
+    freeifaddrs(all);
+    return found;
+}
+
+/* Listens for ranks above this one, at one of the ports given, or at one that the kernel
+ * chooses: at the interface's address or at all of the machine's, since it is not known
+ * by which of them other ranks reach it; in a job that stays on this machine, at its
+ * loopback alone. */
+static bool listen_anywhere(struct tcp_link *link, struct link_entry *entry)
+{
+    const struct tcp_options *o = &link->options;
+    bool local = is_local(&link->meeting), six = link->meeting.ss_family == AF_INET6;
+    struct sockaddr_storage any = {.ss_family = link->meeting.ss_family};
+    int error;
+
+    if (*o->interface && !local && !address_of(o->interface, any.ss_family, &any))
+        return fails(entry, DESCANT_BAD_ADDRESS,
+                     "tcp: the interface %s is not here, or has no address of IPv%d, as "
+                     "the job's address has", o->interface, six ? 6 : 4);
+    link->from = any;
+    if (!*o->interface || local)
+        link->from.ss_family = 0;
+    if (six && local)
+        ((struct sockaddr_in6 *)&any)->sin6_addr = in6addr_loopback;
     else if (local)
         ((struct sockaddr_in *)&any)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return listen_at(link, &any);
+    for (int port = o->first_port; port <= o->last_port; port++) {
+        *(six ? &((struct sockaddr_in6 *)&any)->sin6_port
+              : &((struct sockaddr_in *)&any)->sin_port) = htons((uint16_t)port);
+        error = listen_at(link, &any);
+        if (error != EADDRINUSE)
+            break;
+    }
+    if (!error)
+        return true;
+    return fails(entry, DESCANT_SYSTEM, "tcp: cannot listen%s%s: %s",
+                 *o->ports ? " at a port of " : "", o->ports, strerror(error));
 }
 
 /* Takes rank 0's next address. Others come to this rank by the same family. */
 static bool try_next(struct tcp_link *link, struct link_entry *entry)
 {
-    int family = link->meeting.ss_family, error;
+    int family = link->meeting.ss_family;
 
     take_next(link);
     if (link->meeting.ss_family == family)
         return true;
     close(link->listener);          /* which takes it out of epoll, too */
-    error = listen_anywhere(link);
-    return !error ||
-           fails(entry, DESCANT_SYSTEM, "tcp: cannot listen: %s", strerror(error));
+    link->listener = -1;
+    return listen_anywhere(link, entry);
 }
 
 static bool become_first(struct tcp_link *link)
@@ -343,10 +386,7 @@ static bool meet_all(struct tcp_link *link, struct link_entry *entry)
                      o->host, o->port, strerror(error));
     if (link->rank == 0 || (link->rank < 0 && !error))
         return become_first(link) || fails(entry, DESCANT_MEMORY, "tcp: %s", link->why);
-    error = listen_anywhere(link);
-    if (error)
-        return fails(entry, DESCANT_SYSTEM, "tcp: cannot listen: %s", strerror(error));
-    return come(link, entry, until);
+    return listen_anywhere(link, entry) && come(link, entry, until);
 }
 
 static void fill_place(const struct tcp_link *link, struct link_place *place)

@@ -46,6 +46,10 @@ struct tcp_options {
     bool insecure;              /* nothing is encrypted, and any process may join */
     /* names of files, or empty: the secret of all ranks, or this rank's certificate */
     char secret[TCP_TEXT], cert[TCP_TEXT], key[TCP_TEXT], ca[TCP_TEXT];
+    /* a rank above 0 comes from the address of this interface and listens there, at one
+       of these ports; empty, 0: it may be any */
+    char interface[TCP_TEXT], ports[TCP_TEXT];
+    int first_port, last_port;
 };
 
 /* Of "HOST:PORT[,key=value…]", an IPv6 address in brackets. */

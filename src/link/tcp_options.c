@@ -18,39 +18,68 @@ static const struct option options[] = {
      "nothing is encrypted, and any process that reaches the port may join"},
 };
 
-/* Names of files. */
-static const struct {
-    const char *name;
+static const struct name {
+    const char *key;
     size_t offset;
-} files[] = {
-    {"secret", offsetof(struct tcp_options, secret)},
-    {"cert", offsetof(struct tcp_options, cert)},
-    {"key", offsetof(struct tcp_options, key)},
-    {"ca", offsetof(struct tcp_options, ca)},
+    const char *what;
+} names[] = {
+    {"secret", offsetof(struct tcp_options, secret), "the name of a file"},
+    {"cert", offsetof(struct tcp_options, cert), "the name of a file"},
+    {"key", offsetof(struct tcp_options, key), "the name of a file"},
+    {"ca", offsetof(struct tcp_options, ca), "the name of a file"},
+    {"interface", offsetof(struct tcp_options, interface), "the name of an interface"},
+    {"ports", offsetof(struct tcp_options, ports), "a port or a range, as 7001-7064"},
 };
 
 static const struct option_table table = {options, sizeof options / sizeof *options};
 
-/* The room for the name of a file; NULL: the key is none of a file. */
-static char *file_of(struct tcp_options *into, const struct option_text *text)
+static const struct name *name_of(const struct option_text *text)
 {
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (strlen(files[i].name) == text->key_length &&
-            memcmp(files[i].name, text->key, text->key_length) == 0)
-            return (char *)into + files[i].offset;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i].key) == text->key_length &&
+            memcmp(names[i].key, text->key, text->key_length) == 0)
+            return &names[i];
     return NULL;
 }
 
-static bool read_file_name(char *into, const struct option_text *text, char *message,
-                           size_t room)
+static bool read_name(struct tcp_options *into, const struct name *name,
+                      const struct option_text *text, char *message, size_t room)
 {
+    char *field = (char *)into + name->offset;
+
     if (text->value_length > 0 && text->value_length < TCP_TEXT) {
-        memcpy(into, text->value, text->value_length);
-        into[text->value_length] = 0;
+        memcpy(field, text->value, text->value_length);
+        field[text->value_length] = 0;
         return true;
     }
-    snprintf(message, room, "%.*s needs the name of a file, with at most %d characters",
-             (int)text->key_length, text->key, TCP_TEXT - 1);
+    snprintf(message, room, "%s needs %s, with at most %d characters", name->key,
+             name->what, TCP_TEXT - 1);
+    return false;
+}
+
+/* The port that the text begins with, and its end; 0: none. */
+static int read_port(const char *text, const char **end)
+{
+    size_t digits = strspn(text, "0123456789");
+    int port = digits && digits <= 5 ? atoi(text) : 0;
+
+    *end = text + digits;
+    return port <= UINT16_MAX ? port : 0;
+}
+
+static bool read_ports(struct tcp_options *into, char *message, size_t room)
+{
+    const char *end = into->ports;
+
+    if (!*end)
+        return true;
+    into->first_port = into->last_port = read_port(end, &end);
+    if (*end == '-')
+        into->last_port = read_port(end + 1, &end);
+    if (!*end && into->first_port && into->first_port <= into->last_port)
+        return true;
+    snprintf(message, room, "ports=%s: it is a port or a range, as 7001-7064",
+             into->ports);
     return false;
 }
 
@@ -64,13 +93,13 @@ static bool read_keys(struct tcp_options *into, const char *at, const char *whol
         text.key_length = equals ? (size_t)(equals - at) : length;
         text.value = equals ? equals + 1 : at + length;
         text.value_length = length - (size_t)(text.value - at);
-        char *file = file_of(into, &text);
-        if (file ? !read_file_name(file, &text, message, room)
+        const struct name *name = name_of(&text);
+        if (name ? !read_name(into, name, &text, message, room)
                  : !option_set(table, &text, into, message, room))
             return false;
         at += length;
     }
-    return true;
+    return read_ports(into, message, room);
 }
 
 descant_status tcp_options_read(struct tcp_options *into, const char *address,
@@ -85,17 +114,16 @@ descant_status tcp_options_read(struct tcp_options *into, const char *address,
         colon = *p == ':' ? p : colon;
     const char *close = colon && open != address ? colon - 1 : colon;
     size_t host = close && close > open ? (size_t)(close - open) : 0;
-    size_t port = colon ? (size_t)(end - colon - 1) : 0;
-    if (!host || !port || host >= sizeof into->host || port > 5 ||
-        (open != address && *close != ']') ||
-        strspn(colon + 1, "0123456789") != port || atoi(colon + 1) < 1 ||
-        atoi(colon + 1) > UINT16_MAX)
+    const char *rest = NULL;
+    int port = colon ? read_port(colon + 1, &rest) : 0;
+    if (!host || !port || rest != end || host >= sizeof into->host ||
+        (open != address && *close != ']'))
         return log_fail(log, DESCANT_BAD_ADDRESS,
                         "\"tcp:%s\": the address is tcp:HOST:PORT, where rank 0 listens",
                         address);
     *into = (struct tcp_options){.most = MOST, .dead_s = DEAD_S};
     memcpy(into->host, open, host);
-    memcpy(into->port, colon + 1, port);
+    memcpy(into->port, colon + 1, (size_t)(end - colon - 1));
     if (!read_keys(into, end, address, message, sizeof message))
         return log_fail(log, DESCANT_BAD_ADDRESS, "tcp: %s", message);
     int certificates = (*into->cert != 0) + (*into->key != 0) + (*into->ca != 0);

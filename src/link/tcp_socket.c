@@ -123,8 +123,10 @@ struct tcp_connection *tcp_connect(struct tcp_link *link,
 
     if (!c)
         return NULL;
-    if (connect(c->fd, (const struct sockaddr *)address, length) != 0 &&
-        errno != EINPROGRESS)
+    if ((link->from.ss_family == address->ss_family &&
+         bind(c->fd, (const struct sockaddr *)&link->from, length) != 0) ||
+        (connect(c->fd, (const struct sockaddr *)address, length) != 0 &&
+         errno != EINPROGRESS))
         c->error = errno;
     look_at(c, true);
     return c;
