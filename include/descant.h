@@ -115,8 +115,10 @@ struct descant_options {
                             whole core where one is spare, else 0.02, or 0.04 while rows
                             of tables wait, in which the workers' losses count, too */
     double sync_rate;    /* bytes a second for the rounds of a shadow plan; 0: no limit.
-                            Bytes that were not used are saved for a second. The rounds of
-                            other plans follow their steps alone */
+                            Bytes that were not used are saved for a second. Over tcp the
+                            kernel also spaces the bytes of each connection, at this rate,
+                            or 1 MB/s where it is less. The rounds of other plans follow
+                            their steps alone */
     double start_s;      /* seconds that open and start wait for the other trainers;
                             default 300. Warnings after 5, 10, 20, … name the trainers
                             that are missing. Over mpi the process ends if ranks have not

@@ -40,6 +40,7 @@ static struct sockets_calls calls;
 static enum sockets_dial dials;
 static bool runs;
 static int unknown;
+static uint64_t paced;
 static uint64_t now_ns;
 
 /* The kernel's. */
@@ -127,6 +128,7 @@ static int make(enum kind kind, enum stage stage)
 
 void sockets_begin(const struct sockets_calls *of)
 {
+    paced = 0;
     calls = *of;
     dials = SOCKETS_COME;
     now_ns = UINT64_C(1000000000000);
@@ -161,6 +163,11 @@ void sockets_pass(uint64_t ns)
 void sockets_dial(enum sockets_dial how)
 {
     dials = how;
+}
+
+uint64_t sockets_paced(void)
+{
+    return paced;
 }
 
 void sockets_unknown(int times)
@@ -381,6 +388,8 @@ int __wrap_getpeername(int fd, struct sockaddr *into, socklen_t *n)
 
 int __wrap_setsockopt(int fd, int level, int option, const void *value, socklen_t n)
 {
+    if (at(fd) && level == SOL_SOCKET && option == SO_MAX_PACING_RATE && n == sizeof paced)
+        memcpy(&paced, value, sizeof paced);
     return at(fd) ? 0 : __real_setsockopt(fd, level, option, value, n);
 }
 

@@ -27,6 +27,7 @@ void *sockets_timer(void);      /* as epoll knows the timer; NULL: there is none
 void sockets_pass(uint64_t ns);
 void sockets_dial(enum sockets_dial how);       /* what becomes of connects from now on */
 void sockets_unknown(int times);        /* so many look-ups of a name fail */
+uint64_t sockets_paced(void);   /* the rate that was set last, bytes a second; 0: none */
 
 /* Descriptors. -1: there is none. */
 int sockets_stranger(void);     /* a connection to the listener, that it may accept */

@@ -127,6 +127,29 @@ START_TEST(a_name_that_is_known_late)
 }
 END_TEST
 
+/* Of the job's rate, a megabyte a second at least. */
+START_TEST(connections_are_paced)
+{
+    static const struct sockets_calls calls = {nothing, nothing_sent, nothing_closed};
+    static const double rates[] = {0, 1000, 5e6};
+    static const uint64_t set[] = {0, 1 << 20, 5000000};
+    static struct tcp_options options = {.host = "127.0.0.1", .port = "7000", .most = 2};
+    struct link_entry entry = {.context = &options, .start_s = 10, .rate = rates[_i],
+                               .log = &listening};
+    struct link_place place;
+    struct link_news news;
+
+    sockets_begin(&calls);
+    struct link *link = link_tcp.meet(&entry, &place);
+    ck_assert_ptr_nonnull(link);
+    ck_assert_int_ge(sockets_stranger(), 0);
+    ck_assert(link_tcp.collect(link, &news));
+    ck_assert_uint_eq(sockets_paced(), set[_i]);
+    ck_assert(link_tcp.close(link, true));
+    sockets_end();
+}
+END_TEST
+
 /* Of IPv6 that holds on one interface alone: this rank's to rank 0. */
 START_TEST(places_on_this_interface)
 {
@@ -159,5 +182,6 @@ int main(void)
     tcase_add_test(all, scripts_of_chance);
     tcase_add_test(all, a_name_that_is_known_late);
     tcase_add_test(all, places_on_this_interface);
+    tcase_add_loop_test(all, connections_are_paced, 0, 3);
     return run_cases(all, NULL);
 }

@@ -115,6 +115,9 @@ struct fabric_options {
                                    silent for so long counts as dead; 0: 10 s */
     bool joins;                 /* over such a link: the job runs already, and this rank
                                    founds none */
+    double rate;                /* bytes a second that a link may send to each peer; 0: no
+                                   limit. The caller spaces exchanges, the link their
+                                   bytes */
     enum wire wire;             /* how means are to be sent */
     const struct log *log;
     const struct link_type *link;   /* for tests: the link to use, and its world */

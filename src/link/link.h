@@ -79,6 +79,8 @@ struct link_entry {
     void *context;                  /* simulated: its world */
     int rank;                       /* of this process; -1: the launcher's, or any */
     double start_s;                 /* the longest wait for the others */
+    double rate;                    /* bytes a second to each peer at most, if the link
+                                       can; 0: no limit */
     const struct log *log;
     descant_status status;          /* set and logged by a meet that returns NULL */
     /* between mpi.c and its module: */

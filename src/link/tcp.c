@@ -88,6 +88,7 @@ static struct tcp_link *create(const struct link_entry *entry)
     link->options = *(const struct tcp_options *)entry->context;
     link->rank = entry->rank;
     link->generation = make_generation();
+    link->rate = entry->rate;
     link->now_ns = clock_now_ns();
     link->listener = -1;
     link->epoll = epoll_create1(EPOLL_CLOEXEC);

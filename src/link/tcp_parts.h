@@ -198,6 +198,7 @@ struct tcp_link {
     struct sockaddr_storage meeting;    /* rank 0's address, */
     struct sockaddr_storage meetings[TCP_MEETINGS];     /* of those that its name has */
     int n_meetings, next_meeting;
+    double rate;                /* bytes a second of each connection; 0: no limit */
     struct sockaddr_storage from;   /* the interface's address; family 0: any */
     uint16_t port;              /* where this rank listens */
     struct link_ended *ended, *told;

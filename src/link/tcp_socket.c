@@ -33,6 +33,7 @@ enum {
     BREAKS_MS = 8000,           /* what was sent and is not confirmed breaks it, as */
     IDLE_S = 5, PROBES = 3,     /* does an idle one that does not answer */
     READ_MOST = 4 << 20,        /* of one connection at a time */
+    PACED_LEAST = 1 << 20,      /* bytes a second */
     TALK = 1024,                /* bytes of a frame that is not of messages */
     SWALLOW_MOST = 64 << 10     /* bytes of a stranger that was refused */
 };
@@ -55,6 +56,16 @@ static void look_at(struct tcp_connection *c, bool out)
         return;
     c->polled_out = out;
     epoll_ctl(c->link->epoll, EPOLL_CTL_MOD, c->fd, &event);
+}
+
+/* The kernel spaces the bytes. Below PACED_LEAST a word would wait too long behind bulk, so
+ * there the caller alone keeps to the rate, by the time between exchanges. */
+static void pace(const struct tcp_link *link, int fd)
+{
+    uint64_t rate = link->rate > PACED_LEAST ? (uint64_t)link->rate : PACED_LEAST;
+
+    if (link->rate > 0)
+        setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
 }
 
 static struct tcp_connection *add(struct tcp_link *link, int fd, enum tcp_state state,
@@ -88,6 +99,7 @@ static struct tcp_connection *add(struct tcp_link *link, int fd, enum tcp_state 
     set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, TCP_CHUNK);
     set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, BREAKS_MS);
+    pace(link, fd);
     set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set(fd, IPPROTO_TCP, TCP_KEEPIDLE, IDLE_S);
     set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);

@@ -75,6 +75,8 @@ static descant_status open_fabric(struct descant *job, const struct descant_opti
                                      .rank = launcher.rank,
                                      .size = launcher.size,
                                      .start_s = job->start_s,
+                                     .rate = job->plan.when == PLAN_SHADOW
+                                                 ? job->sync_rate : 0,
                                      .wire = (enum wire)job->plan.wire,
                                      .log = &job->log};
     status = type->open(&job->fabric, &options);
