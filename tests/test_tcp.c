@@ -45,6 +45,7 @@ static char address[300];
 static const char *plan;
 static pid_t pids[MOST];
 static int founders;
+static bool still;
 
 static void step(float *w, float *g)
 {
@@ -101,6 +102,31 @@ static int train(int rank, int size, float start)
     return descant_close(job) == DESCANT_OK ? 0 : 6;
 }
 
+/* w stands still, but for one step of rank 2, the last before it parts. Its exit
+ * status. */
+static int train_and_part(int rank)
+{
+    struct descant *job = open_job(address, plan, rank, founders);
+    float *w = descant_alloc(job, "w", N);
+    struct shown *mine = &page->trainers[rank];
+
+    if (descant_start(job) != DESCANT_OK)
+        return 2;
+    while (!page->stop) {
+        bool parts = rank == 2 && page->comes;
+        for (int k = 0; parts && k < N; k++)
+            w[k] += 3;
+        if (descant_step(job) != DESCANT_OK)
+            return 3;
+        if (parts)
+            return descant_tell(job) || descant_part(job, 20) || descant_close(job) ? 4 : 0;
+        mine->value = w[N - 1];
+        show(job, mine);
+        clock_sleep_until(clock_now_ns() + 500000);
+    }
+    return descant_finish(job, DESCANT_FINAL_MEAN) || descant_close(job) ? 5 : 0;
+}
+
 static void begin_when(int rank, bool late)
 {
     FILE *out;
@@ -111,7 +137,7 @@ static void begin_when(int rank, bool late)
         setenv("DESCANT_LOG", "info", 1);
         while (late && !page->comes)
             clock_sleep_until(clock_now_ns() + 1000000);
-        _exit(train(rank, founders, (float)rank + 2));
+        _exit(still ? train_and_part(rank) : train(rank, founders, (float)rank + 2));
     }
     pids[rank] = pid;
 }
@@ -223,6 +249,30 @@ START_TEST(a_death_stops_nobody)
     await_members(0, 3, 3);
     goes_on(0, 3);
     end_all(0, 3);
+}
+END_TEST
+
+/* The last step of a trainer that parts is in what the others make of it, and they lose
+ * nobody. */
+START_TEST(who_parts_leaves_its_work)
+{
+    still = true;
+    begin_all(plans[_i], 3, "");
+    await_members(0, 3, 3);
+    page->comes = true;
+    ck_assert_int_eq(end_of(pids[2]), 0);
+    await_members(0, 2, 2);
+    for (int k = 0; k < 2; k++)
+        AWAIT(page->trainers[k].value > 0.2f);
+    goes_on(0, 2);
+    page->stop = true;
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(end_of(pids[k]), 0);
+    read_said();
+    says("rank 0: trainer 2 (");
+    says(") was told to end\n");
+    ck_assert_msg(!strstr(said, "has died") && !strstr(said, "without descant_finish"),
+                  "%s", said);
 }
 END_TEST
 
@@ -712,6 +762,7 @@ int main(void)
 
     tcase_add_loop_test(trains, each_plan_trains, 0, PLANS);
     tcase_add_loop_test(deaths, a_death_stops_nobody, 0, PLANS - 1);
+    tcase_add_loop_test(deaths, who_parts_leaves_its_work, 0, PLANS - 1);
     tcase_add_loop_test(deaths, of_two_either_may_die, 0, 2);
     tcase_add_loop_test(late, ranks_come_late, 0, 3);
     tcase_add_test(late, an_address_is_enough);

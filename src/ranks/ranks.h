@@ -58,6 +58,7 @@ struct ranks_peer {
     uint64_t came_look;         /* how often this rank had looked when the process came */
     int words_out;              /* to it, not sent yet */
     bool silent;                /* the ledger was told so */
+    bool told;                  /* its process was told to end */
     struct ranks_op manifest_op;    /* this rank's manifest to it, which a silent rank may
                                        hold up */
 };
@@ -140,6 +141,7 @@ struct ranks {
                                            another epoch stands */
     uint64_t stands_ns;                 /* the epoch stands since then */
     uint64_t looked_ns, alive_ns;       /* last look for silent ranks; last ALIVE */
+    uint64_t told_ns;                   /* last ALIVE of a rank that was told to end */
     uint64_t looks;                     /* at most one in dead / 8, and one in a pause */
     int leader;                         /* the coordinator or, where that is silent, the
                                            member that is to found the next epoch */
@@ -326,6 +328,7 @@ void ranks_peers_fini(struct ranks *m);
 void ranks_peers_met(struct ranks *m, const struct link_peer *peer);
 void ranks_names_fini(struct ranks *m);
 void ranks_peers_time(struct ranks *m);
+void ranks_peers_tell(struct ranks *m);
 void ranks_peers_changed(struct ranks *m);          /* another epoch stands */
 /* true: all ranks of m->go's round are there */
 bool ranks_peers_seated(const struct ranks *m);
