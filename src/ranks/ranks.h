@@ -531,6 +531,9 @@ void ranks_center_changed(struct ranks *m);     /* the members have changed */
 void ranks_center_serve(struct ranks *m);
 /* no answer to a member is on its way */
 bool ranks_center_quiet(const struct ranks *m);
+/* Whether the rank has seen all of this rank's slices since the watch began. */
+void ranks_center_watch(struct ranks *m);
+bool ranks_center_seen(const struct ranks *m, int rank);
 
 /* --- rows.c --- */
 
