@@ -80,8 +80,11 @@ static bool is_seen(const struct ranks *m)
 
     if (m->place.fixed || !told || m->now_ns - m->leaving_ns > m->dead_ns / 4)
         return true;
-    for (int k = 0; k < m->place.size; k++)
-        seen &= k == m->f.rank || !at_work(m, k) || ranks_center_seen(m, k);
+    for (int k = 0; k < m->place.size; k++) {
+        const struct lead_peer *peer = &m->lead->peers[k];
+        bool works = k != m->f.rank && m->members[k] && !peer->left && !peer->finished;
+        seen &= !works || ranks_center_seen(m, k);
+    }
     return seen;
 }
 
