@@ -261,7 +261,8 @@ END_TEST
 START_TEST(who_parts_leaves_its_work)
 {
     still = true;
-    begin_all(plans[_i], 3, "");
+    /* exchanges are seldom in the last one: who leaves waits for the heirs of its slices */
+    begin_all(_i < PLANS - 1 ? plans[_i] : "shadow-easgd,gap=200", 3, "");
     await_members(0, 3, 3);
     page->comes = true;
     ck_assert_int_eq(end_of(pids[2]), 0);
@@ -766,7 +767,7 @@ int main(void)
 
     tcase_add_loop_test(trains, each_plan_trains, 0, PLANS);
     tcase_add_loop_test(deaths, a_death_stops_nobody, 0, PLANS - 1);
-    tcase_add_loop_test(parts, who_parts_leaves_its_work, 0, PLANS - 1);
+    tcase_add_loop_test(parts, who_parts_leaves_its_work, 0, PLANS);
     tcase_add_loop_test(deaths, of_two_either_may_die, 0, 2);
     tcase_add_loop_test(late, ranks_come_late, 0, 3);
     tcase_add_test(late, an_address_is_enough);
