@@ -72,8 +72,8 @@ static bool is_out(const struct ranks *m)
            since > 2 * m->dead_ns;
 }
 
-/* Heirs of slices of the centre go on from what they have seen last (center.c). A rank that
- * was told to end stays until the others have seen its last exchange. */
+/* Heirs of slices of the centre go on from what they have seen last (center.c). A rank
+ * that was told to end stays until the others have seen its last exchange. */
 static bool is_seen(const struct ranks *m)
 {
     bool told = atomic_load_explicit(&m->f.told, memory_order_relaxed), seen = true;

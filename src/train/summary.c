@@ -47,8 +47,8 @@ static void final_eval(struct trainer *t)
                          .seconds = r->seconds + get(&t->board->seconds_before)};
     enum board_stop stop = board_stopped(t->board);
 
-    if (!others_is_first(t) || !t->eval_paths.n || stop == STOP_SIGNAL || stop == STOP_NAN ||
-        stop == STOP_FAILED ||
+    if (!others_is_first(t) || !t->eval_paths.n || stop == STOP_SIGNAL ||
+        stop == STOP_NAN || stop == STOP_FAILED ||
         !judge_model(t, t->w, (int)t->options->workers, trainer_heed, &h))
         return;
     if (trainer_keeps_best(t)) {
