@@ -119,7 +119,8 @@ static int train_and_part(int rank)
         if (descant_step(job) != DESCANT_OK)
             return 3;
         if (parts)
-            return descant_tell(job) || descant_part(job, 20) || descant_close(job) ? 4 : 0;
+            return descant_tell(job) || descant_part(job, 20) || descant_close(job) ? 4
+                                                                                    : 0;
         float least = w[0];             /* of all owners' slices */
         for (int k = 1; k < N; k++)
             least = w[k] < least ? w[k] : least;
@@ -261,7 +262,7 @@ END_TEST
 START_TEST(who_parts_leaves_its_work)
 {
     still = true;
-    /* exchanges are seldom in the last one: who leaves waits for the heirs of its slices */
+    /* the last one exchanges seldom: a leaver waits for the heirs of its slices */
     begin_all(_i < PLANS - 1 ? plans[_i] : "shadow-easgd,gap=200", 3, "");
     await_members(0, 3, 3);
     page->comes = true;

@@ -284,8 +284,9 @@ int main(int argc, char **argv)
     if (argc == 4 && strcmp(argv[1], "rank") == 0)
         return rank_of_mpi(argv[2], argv[3]);
     find_modules();
-    TCase *leave = new_case("leave", 100), *twice = new_case("twice", 100),
-          *all = new_case("all", 100), *mpi = new_case("mpi", 100), *cases[] = {leave, twice, all, mpi};
+    TCase *leave = new_case("leave", 100), *twice = new_case("twice", 100);
+    TCase *all = new_case("all", 100), *mpi = new_case("mpi", 100);
+    TCase *cases[] = {leave, twice, all, mpi};
     for (int k = 0; k < N(cases); k++)
         tcase_add_checked_fixture(cases[k], set_up_training, remove_folder);
     tcase_add_test(leave, the_rule);
