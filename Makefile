@@ -89,7 +89,7 @@ TRAIN_COMMANDS := $(foreach c,train eval gen gen_cache report bsp bsp_status,\
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
 	report trainer training_ends training_faults training_words run_files run_rules resume scores bsp bsp_control \
-	bsp_net train_bsp bsp_eval))
+	bsp_net train_bsp bsp_eval told))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell $(PKG_CONFIG) --cflags $(TRAIN_PACKAGES))
 # OpenBLAS is loaded by the first model that multiplies (src/nn/blas.c).
@@ -137,7 +137,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(filter-out $(if $(HAVE_TRAIN),,$(TR
 # MPI libraries crash under it; what its processes do over shm is in test_branch and test_post.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,rules options hostlist launcher hosts block vector data formats report plan \
-	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files resume scores \
+	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words told run_files resume scores \
 	mpi mpi_errors mpi_jobs mpi_rounds link_contract tables tables_hot tables_parts tables_comings rows ledger ledger_words check hostile liars comings comings_rows \
 	comings_post simulated simulated_faults simulation scale bsp_net tls tls_strangers tcp_bytes secret),$(TESTS))
 endif
@@ -264,7 +264,7 @@ $(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _epoch.o _rou
 $(B)/tests/test_hosts $(B)/tests/test_run: $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(B)/tests/test_hosts $(B)/tests/test_run: BESIDE := $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(B)/tests/test_comings: $(B)/tests/faults
-$(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs link_contract bsp_net): | $(MODULES)
+$(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs link_contract bsp_net told): | $(MODULES)
 $(TLS_TESTS:%.c=$(B)/%) $(B)/bench/tls: | $(filter %-tls.so,$(MODULES))
 # These make certificates, count OpenSSL's memory, and are programs of another kind.
 $(TLS_TESTS:%.c=$(B)/%): LDFLAGS += $(shell $(PKG_CONFIG) --libs libssl libcrypto)

@@ -70,7 +70,8 @@ struct descant;
  * once, then after 10 s, 20 s, 40 s and so on up to an hour, each time with a count. */
 enum descant_event_kind {
     DESCANT_EVENT_JOINED,       /* rank takes part from now on */
-    DESCANT_EVENT_LEFT,         /* rank has called finish before this trainer did */
+    DESCANT_EVENT_LEFT,         /* rank has called finish before this trainer did, or has
+                                   gone after descant_tell */
     DESCANT_EVENT_LOST,         /* rank has died, and nobody does its share of the work */
     DESCANT_EVENT_BAD,          /* rank's values had NaN or Inf: a round left them out */
     DESCANT_EVENT_NO_ROUND,     /* this trainer and others step, but no round has been
@@ -80,8 +81,9 @@ enum descant_event_kind {
                                    exception, before this trainer's end. If rank is this
                                    trainer, it closes without finish, and keeps a model of
                                    its own */
-    DESCANT_EVENT_BROKEN        /* a round has failed for good, and every later call will
+    DESCANT_EVENT_BROKEN,       /* a round has failed for good, and every later call will
                                    fail */
+    DESCANT_EVENT_TOLD          /* rank was told to end: it has called descant_tell */
 };
 
 struct descant_event {
@@ -338,6 +340,20 @@ enum descant_final {
  * get MISMATCH. A trainer that does not want the final model calls close alone. After
  * pause the overwritten replica is this trainer's final version. */
 DESCANT_API descant_status descant_finish(struct descant *job, enum descant_final which);
+
+/* Tells all trainers that this one was told to end, as by the signal of a host that goes:
+ * each gets DESCANT_EVENT_TOLD once. It never waits, and any thread may call it. The word
+ * leaves with this trainer's rounds, or with this call where it is called again and
+ * again. */
+DESCANT_API descant_status descant_tell(struct descant *job);
+
+/* Ends this trainer's training alone, while the others train on: its last steps go into
+ * one more exchange, and its touched rows into rounds of rows. Then it may only close.
+ * Call it in place of descant_finish, after the last step. In elastic plans that exchange
+ * needs no other trainer; a mean waits for the others, most_s seconds in all. TIMEOUT,
+ * after a line in the log: the others did not come, and have this trainer's work up to
+ * its last round. Over mpi descant_close waits for the others all the same. */
+DESCANT_API descant_status descant_part(struct descant *job, double most_s);
 
 /* Leaves the job and releases everything. Over mpi it sleeps, and serves the other ranks,
  * until all have left. NULL is allowed. */

@@ -17,7 +17,7 @@
 #include "harness/wait.h"
 #include "sync/job.h"
 
-enum { N = 3000, MOST = 4, KINDS = DESCANT_EVENT_BROKEN + 1, TEXT = 1 << 14 };
+enum { N = 3000, MOST = 4, KINDS = DESCANT_EVENT_TOLD + 1, TEXT = 1 << 14 };
 
 struct observed_trainer {
     _Atomic int opened, steps;
@@ -29,7 +29,7 @@ struct observed_trainer {
     char lines[TEXT];                       /* of the log: "LEVEL text\n" */
 };
 
-enum order { GO_ON, TURN_NAN, CLOSE, FINISH, EXIT };
+enum order { GO_ON, TURN_NAN, CLOSE, FINISH, EXIT, PART };
 
 static struct {
     struct observed_trainer trainers[MOST];
@@ -104,6 +104,9 @@ static int train(const char *plan, int rank, int size, int how)
     }
     if (me->order == EXIT)
         exit(0);
+    if (me->order == PART &&
+        (descant_tell(job) != DESCANT_OK || descant_part(job, 20) != DESCANT_OK))
+        return 7;
     if (me->order == FINISH && descant_finish(job, DESCANT_FINAL_LOCAL) != DESCANT_OK)
         return 4;
     if (descant_close(job) != DESCANT_OK)
@@ -229,6 +232,33 @@ START_TEST(coming_and_leaving_are_told)
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(page->trainers[i].events[DESCANT_EVENT_LOST], 0);
     ck_assert_int_eq(page->trainers[2].events[DESCANT_EVENT_UNFINISHED], _i);
+}
+END_TEST
+
+/* It leaves alone, and nobody misses its work. */
+START_TEST(who_was_told_parts)
+{
+    static const char *const plans[] = {"shadow-ma", "shadow-easgd", "ma,every=4", "none"};
+    for (int i = 0; i < 3; i++)
+        start(plans[_i], i, 3, OWN_LOG | OWN_EVENTS);
+    for (int i = 0; i < 3; i++)
+        ck_assert(reaches(&page->trainers[i].steps, 20));
+    order_end(2, PART);
+    need_end(2);
+    for (int i = 0; i < 2; i++) {
+        struct observed_trainer *t = &page->trainers[i];
+        ck_assert(reaches(&t->events[DESCANT_EVENT_TOLD], 1));
+        ck_assert(reaches(&t->events[DESCANT_EVENT_LEFT], 1));
+        ck_assert_int_eq(t->of[DESCANT_EVENT_TOLD], 2);
+        ck_assert(reaches(&t->steps, t->steps + 20));
+    }
+    end_all(2, FINISH);
+    for (int i = 0; i < 3; i++) {
+        struct observed_trainer *t = &page->trainers[i];
+        ck_assert_int_eq(t->events[DESCANT_EVENT_UNFINISHED], 0);
+        ck_assert_int_eq(t->events[DESCANT_EVENT_LOST], 0);
+        ck_assert_int_eq(count_of(t->lines, ": trainer 2 was told to end\n"), i < 2);
+    }
 }
 END_TEST
 
@@ -571,6 +601,7 @@ int main(void)
     tcase_add_checked_fixture(all, set_up, NULL);
     tcase_add_loop_test(all, a_death_is_told, 0, 7);
     tcase_add_loop_test(all, coming_and_leaving_are_told, 0, 2);
+    tcase_add_loop_test(all, who_was_told_parts, 0, 4);
     tcase_add_test(all, without_rounds_leaving_is_no_loss);
     tcase_add_loop_test(all, nan_is_told_once, 0, 4);
     tcase_add_loop_test(all, nan_has_advice, 0, 3);

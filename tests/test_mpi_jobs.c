@@ -421,7 +421,7 @@ static int part_late(void)
     return stop();
 }
 
-static _Atomic int happened[DESCANT_EVENT_BROKEN + 1], to_whom;
+static _Atomic int happened[DESCANT_EVENT_TOLD + 1], to_whom;
 
 static int on_event(void *user, const struct descant_event *event)
 {
@@ -439,18 +439,19 @@ static bool happens(enum descant_event_kind kind, struct descant *job)
     return happened[kind] && to_whom == 1;
 }
 
-/* Rank 1 turns NaN, and then finishes before rank 0, or leaves without that. */
+/* Rank 1 turns NaN, and then finishes before rank 0, or leaves without that, or was told to
+ * and parts. */
 static int part_events(void)
 {
     static const char *const addresses[] = {"mpi", "mpi:messages"};
     static const char *const plans[] = {"shadow-ma", "shadow-easgd"};
 
     setenv("DESCANT_LOG", "warning", 1);
-    for (int k = 0; k < 8; k++) {
+    for (int k = 0; k < 12; k++) {
         struct descant_options options = descant_options_default();
         struct descant_members me;
         struct descant *job;
-        bool leaves = k >= 4;
+        bool leaves = k >= 4 && k < 8, parts = k >= 8;
         options.job = addresses[k / 2 % 2];
         options.plan = plans[k % 2];
         options.on_event = on_event;
@@ -465,7 +466,11 @@ static int part_events(void)
         NEED(me.rank == 1 ||
              happens(leaves ? DESCANT_EVENT_UNFINISHED : DESCANT_EVENT_LEFT, job));
         NEED(!happened[DESCANT_EVENT_LOST] && !happened[DESCANT_EVENT_BROKEN]);
-        NEED((me.rank == 1 && leaves) || descant_finish(job, DESCANT_FINAL_LOCAL) == DESCANT_OK);
+        NEED(!parts || me.rank == 1 || happened[DESCANT_EVENT_TOLD] == 1);
+        if (me.rank == 1 && parts)
+            NEED(descant_tell(job) == DESCANT_OK && descant_part(job, 20) == DESCANT_OK);
+        else
+            NEED((me.rank == 1 && leaves) || descant_finish(job, DESCANT_FINAL_LOCAL) == DESCANT_OK);
         NEED(descant_close(job) == DESCANT_OK);
         NEED(happened[DESCANT_EVENT_UNFINISHED] == leaves);
     }

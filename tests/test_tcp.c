@@ -45,6 +45,7 @@ static char address[300];
 static const char *plan;
 static pid_t pids[MOST];
 static int founders;
+static bool still;
 
 static void step(float *w, float *g)
 {
@@ -101,6 +102,35 @@ static int train(int rank, int size, float start)
     return descant_close(job) == DESCANT_OK ? 0 : 6;
 }
 
+/* w stands still, but for one step of rank 2, the last before it parts. Its exit
+ * status. */
+static int train_and_part(int rank)
+{
+    struct descant *job = open_job(address, plan, rank, founders);
+    float *w = descant_alloc(job, "w", N);
+    struct shown *mine = &page->trainers[rank];
+
+    if (descant_start(job) != DESCANT_OK)
+        return 2;
+    while (!page->stop) {
+        bool parts = rank == 2 && page->comes;
+        for (int k = 0; parts && k < N; k++)
+            w[k] += 3;
+        if (descant_step(job) != DESCANT_OK)
+            return 3;
+        if (parts)
+            return descant_tell(job) || descant_part(job, 20) || descant_close(job) ? 4
+                                                                                    : 0;
+        float least = w[0];             /* of all owners' slices */
+        for (int k = 1; k < N; k++)
+            least = w[k] < least ? w[k] : least;
+        mine->value = least;
+        show(job, mine);
+        clock_sleep_until(clock_now_ns() + 500000);
+    }
+    return descant_finish(job, DESCANT_FINAL_MEAN) || descant_close(job) ? 5 : 0;
+}
+
 static void begin_when(int rank, bool late)
 {
     FILE *out;
@@ -111,7 +141,7 @@ static void begin_when(int rank, bool late)
         setenv("DESCANT_LOG", "info", 1);
         while (late && !page->comes)
             clock_sleep_until(clock_now_ns() + 1000000);
-        _exit(train(rank, founders, (float)rank + 2));
+        _exit(still ? train_and_part(rank) : train(rank, founders, (float)rank + 2));
     }
     pids[rank] = pid;
 }
@@ -223,6 +253,32 @@ START_TEST(a_death_stops_nobody)
     await_members(0, 3, 3);
     goes_on(0, 3);
     end_all(0, 3);
+}
+END_TEST
+
+/* The last step of a trainer that parts is in the others' models, in all slices of a
+ * centre, and they lose nobody. A pull that was under way as the step came takes a part of
+ * it back. */
+START_TEST(who_parts_leaves_its_work)
+{
+    still = true;
+    /* the last one exchanges seldom: a leaver waits for the heirs of its slices */
+    begin_all(_i < PLANS - 1 ? plans[_i] : "shadow-easgd,gap=200", 3, "");
+    await_members(0, 3, 3);
+    page->comes = true;
+    ck_assert_int_eq(end_of(pids[2]), 0);
+    await_members(0, 2, 2);
+    for (int k = 0; k < 2; k++)
+        AWAIT(page->trainers[k].value > 0.1f);
+    goes_on(0, 2);
+    page->stop = true;
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(end_of(pids[k]), 0);
+    read_said();
+    says("rank 0: trainer 2 (");
+    says(") was told to end\n");
+    ck_assert_msg(!strstr(said, "has died") && !strstr(said, "without descant_finish"),
+                  "%s", said);
 }
 END_TEST
 
@@ -756,10 +812,11 @@ int main(void)
     bool secure = find_tls();
     TCase *trains = cases("plans"), *deaths = cases("deaths"), *late = cases("late");
     TCase *secrets = cases("secrets"), *silent = cases("silent"), *refused = cases("refused");
-    TCase *strange = cases("strange"), *crowd = cases("crowd");
+    TCase *strange = cases("strange"), *crowd = cases("crowd"), *parts = cases("parts");
 
     tcase_add_loop_test(trains, each_plan_trains, 0, PLANS);
     tcase_add_loop_test(deaths, a_death_stops_nobody, 0, PLANS - 1);
+    tcase_add_loop_test(parts, who_parts_leaves_its_work, 0, PLANS);
     tcase_add_loop_test(deaths, of_two_either_may_die, 0, 2);
     tcase_add_loop_test(late, ranks_come_late, 0, 3);
     tcase_add_test(late, an_address_is_enough);
@@ -774,5 +831,6 @@ int main(void)
     tcase_add_loop_test(strange, alerts_are_heard, 0, secure);
     tcase_add_test(strange, replays_stop_nobody);
     tcase_add_test(crowd, a_crowd_stops_nobody);
-    return run_cases(trains, deaths, late, silent, secrets, refused, strange, crowd, NULL);
+    return run_cases(trains, parts, deaths, late, silent, secrets, refused, strange, crowd,
+                     NULL);
 }

@@ -13,6 +13,7 @@ _descant() {
     "train --optimizer") words="sgd adagrad adam adamw ftrl" ;;
     "train --table-optimizer") words="sgd adagrad rowwise-adagrad ftrl" ;;
     "train --schedule") words="constant linear cosine" ;;
+    "train --on-term") words="auto leave all" ;;
     "train --final") words="auto local mean central" ;;
     "eval --format") words="saved auto criteo libsvm libffm idx cache" ;;
     "predict --format") words="saved auto criteo libsvm libffm idx cache" ;;
@@ -35,7 +36,7 @@ _descant() {
         "plans") words="--markdown --help" ;;
         "run") words="--hosts --per-host --port --secret --insecure --restarts --ssh --env --plain --help" ;;
         "secret") words="--help" ;;
-        "train") words="--config --data --eval --format --plain-ids --fields --epochs --examples --chunk --depth --max-bad --model --rows --width --bottom --top --batch --optimizer --table-optimizer --lr --table-lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --schedule --warmup --seed --trainers --workers --sync --job --link --sync-cpu --sync-rate --start-s --final --eval-every --patience --checkpoint --checkpoint-every --resume --log --log-every --quiet --help" ;;
+        "train") words="--config --data --eval --format --plain-ids --fields --epochs --examples --chunk --depth --max-bad --model --rows --width --bottom --top --batch --optimizer --table-optimizer --lr --table-lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --schedule --warmup --seed --trainers --workers --sync --job --link --sync-cpu --sync-rate --start-s --on-term --final --eval-every --patience --checkpoint --checkpoint-every --resume --log --log-every --quiet --help" ;;
         "eval") words="--json --workers --checkpoint --data --format --batch --max-bad --help" ;;
         "predict") words="--checkpoint --data --format --batch --max-bad --out --help" ;;
         "bsp") words="run control local status --name --modules --locals --number --slots --params --model --period --every-gradients --min-gradients --bound --optimizer --lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --clip --supersteps --examples --minutes --restarts --grace --eval --eval-every --patience --checkpoint --checkpoint-every --resume --log --quiet --help" ;;

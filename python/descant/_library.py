@@ -49,7 +49,7 @@ class Event(ctypes.Structure):
                 ("text", ctypes.c_char_p)]
 
 
-EVENTS = ("joined", "left", "lost", "bad", "no_round", "unfinished", "broken")
+EVENTS = ("joined", "left", "lost", "bad", "no_round", "unfinished", "broken", "told")
 ON_EVENT = ctypes.CFUNCTYPE(_INT, ctypes.c_void_p, ctypes.POINTER(Event))
 
 
@@ -122,6 +122,7 @@ def _load() -> ctypes.CDLL:
             ("reload", _INT, [job]), ("worker_done", _INT, [job]), ("leave", _INT, [job]),
             ("free", _INT, [ctypes.c_void_p]),
             ("mean", _INT, [job, ctypes.c_void_p, size]), ("finish", _INT, [job, _INT]),
+            ("tell", _INT, [job]), ("part", _INT, [job, _F64]),
             ("outer_save", _INT, [job, ctypes.c_void_p, p_size]),
             ("outer_load", _INT, [job, ctypes.c_void_p, size]),
             ("members", _INT, [job, ctypes.POINTER(Members)]),

@@ -32,11 +32,12 @@ _LOOKS = 8      # parameters that a step looks at, one of as many steps
 class Event(NamedTuple):
     """What befell a trainer, as the log has it in text.
 
-    kind       joined, left: rank takes part from now on, or has called finish
+    kind       joined, left: rank takes part from now on, or has called finish or part
                lost: it has died; bad: it brought NaN or Inf, and was left out of a round
                no_round: this trainer steps beside others, and no round has been made
                unfinished: rank, perhaps this trainer, has left without finish, as after an
                exception; broken: a round failed for good
+               told: it was told to end, and has called tell
     rank       -1: of several, or it is not known of whom
     members    trainers that take part now
     count      how often, since the last event of this kind and rank"""
@@ -693,6 +694,31 @@ class Sync:
         for each in ends:
             each.pull(exact=has_others)
         self._finished = True
+
+    def tell(self) -> None:
+        """Tells all trainers that this one was told to end, as by SIGTERM: each gets an event of the
+        kind told. It returns at once, and does not end this trainer."""
+        self._job.call(library.descant_tell)
+
+    def part(self, seconds: float = 5.0) -> bool:
+        """Ends this trainer alone, in place of finish, while the others train on: its last steps go
+        into one more exchange. Then close it. False: the others did not come to that in time, and
+        have its work up to its last round."""
+        if self._finished:
+            return True
+        self._bind_states()
+        self._look_at_all()
+        for mirror in self._mirrors if not self._rests else []:
+            mirror.push()
+        try:
+            self._job.wait_for(library.descant_part, seconds)
+        except _library.Error as error:
+            if error.status != "TIMEOUT":
+                raise
+            self._finished = True
+            return False
+        self._finished = True
+        return True
 
     def close(self) -> None:
         """Leaves the job; over mpi it waits until all ranks have. Parameters keep their values, in

@@ -225,6 +225,8 @@ int cli_train(const struct cli *cli)
         status = CLI_BAD_USE;
     o.watched = o.trainers == 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE &&
                 launcher_may_be_mpi(o.job);
+    const char *job = launcher_job(o.job);
+    o.over_tcp = o.trainers == 0 && job && strncmp(job, "tcp:", 4) == 0;
     if (status == CLI_DONE)
         status = check(cli, &o, checkpoint);
     if (status == CLI_DONE)

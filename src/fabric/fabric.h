@@ -181,6 +181,9 @@ struct fabric {
                                            f32, outer[0] is the reference: the same bits
                                            for all members, from each begin to the mean's
                                            part */
+    _Atomic bool told;                  /* this trainer was told to end: poll says so to
+                                           the others, once or again and again. Any thread
+                                           sets it, relaxed */
     descant_status status;              /* of a FAILED poll, for the thread that polls */
     /* where events are noted; NULL: no thread reads them. The thread that starts sets it,
      * the one that closes clears it, and threads in descant_waits may read it before */
@@ -347,7 +350,7 @@ struct awaited fabric_hear(const struct fabric *f);
 
 /* --- notes.c --- */
 
-enum { NOTES = 128, N_EVENT_KINDS = DESCANT_EVENT_BROKEN + 1 };
+enum { NOTES = 128, N_EVENT_KINDS = DESCANT_EVENT_TOLD + 1 };
 
 struct fabric_note {
     enum descant_event_kind kind;

@@ -37,6 +37,9 @@ struct slot {
     /* The last generation that has called close, which one that dies does not. Its
      * process stores it before DEAD; relaxed. */
     _Atomic uint32_t closed;
+    /* The last generation that was told to end (descant_tell). Its process stores it;
+     * relaxed. */
+    _Atomic uint32_t told;
     /* Set before JOINED, then constant. */
     int32_t rank;
 };

@@ -34,8 +34,16 @@ struct served_ask {
     bool early;                     /* waits for the state */
 };
 
+/* A rank that asks, since ranks_center_watch: it asks for pieces in turn, so it has seen
+ * all of them when it asks for the first one again. */
+struct asker {
+    uint64_t first;                 /* the piece's first float, + 1; 0: none was asked */
+    bool has_seen;
+};
+
 struct ranks_center {
     int *owners;                    /* by slice, in the epoch that stands */
+    struct asker *askers;           /* by rank */
     struct served_ask *served[SERVED];
     struct ranks_requests all;
 };
@@ -103,6 +111,17 @@ void ranks_center_answer(struct ranks *m, struct ask *ask)
     }
 }
 
+void ranks_center_watch(struct ranks *m)
+{
+    if (m->center)
+        memset(m->center->askers, 0, (size_t)m->place.size * sizeof *m->center->askers);
+}
+
+bool ranks_center_seen(const struct ranks *m, int rank)
+{
+    return !m->center || m->center->askers[rank].has_seen;
+}
+
 /* --- asks --- */
 
 /* Receives the next ask into the record. The receive may be open already, for a refused
@@ -146,6 +165,7 @@ static bool by_member(const struct ranks *m, const struct served_ask *s)
 static void serve(struct ranks *m, struct served_ask *s)
 {
     struct ask *ask = s->request.in;
+    struct asker *asker = &m->center->askers[s->request.send.rank];
     bool ahead = ask->state > m->held.center;
     bool given_up = !m->place.fixed && ahead &&
                     ask->state < ledger_series_of((struct ledger_version){
@@ -157,8 +177,11 @@ static void serve(struct ranks *m, struct served_ask *s)
     s->early = ahead && !ask->refused;
     if (s->early)
         return;
-    if (!ask->refused)
+    if (!ask->refused) {
         ranks_center_answer(m, ask);
+        asker->has_seen |= asker->first == ask->from + 1;
+        asker->first = asker->first ? asker->first : ask->from + 1;
+    }
     ranks_send_op(m, &s->request.send, ask,
                   ask_bytes(ask->refused ? 0 : ask_floats(ask)),
                   (enum ranks_tag)(TAG_ANSWER + ask->seat));
@@ -262,7 +285,9 @@ descant_status ranks_center_init(struct ranks *m)
 {
     struct ranks_center *c = m->center = memory_take(sizeof *c);
 
-    if (!c || !(c->owners = memory_take_array((size_t)m->place.size, sizeof *c->owners)))
+    if (!c ||
+        !(c->owners = memory_take_array((size_t)m->place.size, sizeof *c->owners)) ||
+        !(c->askers = memory_take_array((size_t)m->place.size, sizeof *c->askers)))
         return DESCANT_MEMORY;
     ranks_center_changed(m);
     c->all = (struct ranks_requests){.record = sizeof(struct served_ask),
@@ -284,5 +309,6 @@ void ranks_center_fini(struct ranks *m)
         memory_give(m->center->served[k]);
     ranks_requests_fini(&m->center->all);
     memory_give(m->center->owners);
+    memory_give(m->center->askers);
     memory_give(m->center);
 }

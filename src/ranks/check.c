@@ -380,7 +380,7 @@ static const struct rule {
     [WORD_STANDS] = {"STANDS", ANY, 0, TAIL_ENTRIES, entries_are_good},
     [WORD_TAKE] = {"TAKE", ANY, 0, TAIL_ENTRIES, entries_are_good},
     [WORD_FORM] = {"FORM", BY_LEAD, 0, TAIL_ENTRIES, entries_are_good},
-    [WORD_ALIVE] = {"ALIVE", ANY, 0, TAIL_NONE, NULL},
+    [WORD_ALIVE] = {"ALIVE", ANY, FINAL, TAIL_NONE, NULL},
 };
 
 enum { N_RULES = sizeof rules / sizeof *rules };

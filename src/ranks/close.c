@@ -2,7 +2,7 @@
 /* The end of a job: a rank says that it leaves, and serves others until all have left. */
 #include "machine/blocks.h"
 #include "machine/meeting.h"
-#include "ranks/ranks.h"
+#include "ranks/lead.h"
 
 #define FAILED_STAYS_NS UINT64_C(2000000000)
 #define SAY_LEAVING_NS UINT64_C(1000000000)
@@ -72,6 +72,22 @@ static bool is_out(const struct ranks *m)
            since > 2 * m->dead_ns;
 }
 
+/* Heirs of slices of the centre go on from what they have seen last (center.c). A rank
+ * that was told to end stays until the others have seen its last exchange. */
+static bool is_seen(const struct ranks *m)
+{
+    bool told = atomic_load_explicit(&m->f.told, memory_order_relaxed), seen = true;
+
+    if (m->place.fixed || !told || m->now_ns - m->leaving_ns > m->dead_ns / 4)
+        return true;
+    for (int k = 0; k < m->place.size; k++) {
+        const struct lead_peer *peer = &m->lead->peers[k];
+        bool works = k != m->f.rank && m->members[k] && !peer->left && !peer->finished;
+        seen &= !works || ranks_center_seen(m, k);
+    }
+    return seen;
+}
+
 bool ranks_stay(struct fabric *f)
 {
     struct ranks *m = ranks_of(f);
@@ -81,9 +97,11 @@ bool ranks_stay(struct fabric *f)
         return false;                   /* no rank can be served any more */
     f->status = DESCANT_OK;             /* later failures are dropped */
     ranks_serve(m);
+    if (!m->leaving_ns)
+        ranks_center_watch(m);
     m->leaving_ns = m->leaving_ns ? m->leaving_ns : m->now_ns;
     bool waited = !m->place.fixed && m->now_ns - m->leaving_ns > m->dead_ns;
-    if (!m->left && (waited || is_quiet(m)))
+    if (!m->left && (waited || (is_quiet(m) && is_seen(m))))
         say_leaving(m);
     if (!m->place.fixed && m->left)
         m->bye = is_out(m);

@@ -55,6 +55,15 @@ static void hear_form(struct ranks *m, const struct ranks_word *word)
         ranks_members_form(m);
 }
 
+/* That the word came is enough, but where its sender was told to end. */
+static void hear_alive(struct ranks *m, int from, const struct ranks_word *word)
+{
+    if (!word->final || m->peers[from].told)
+        return;
+    m->peers[from].told = true;
+    notes_add(m->f.notes, DESCANT_EVENT_TOLD, from);
+}
+
 static void hear_late(struct ranks *m, const struct ranks_word *word)
 {
     struct awaited awaited;
@@ -81,8 +90,9 @@ static void hear_members(struct ranks *m, const struct ranks_word *word)
     ranks_take_part(m, word);
     if (m->lead)
         ranks_lead_ends(m, word->source, word->final);
+    bool good = word->final || m->peers[word->source].told;
     if (word->source != m->f.rank && !m->x.final)
-        notes_add(m->f.notes, word->final ? DESCANT_EVENT_LEFT : DESCANT_EVENT_UNFINISHED,
+        notes_add(m->f.notes, good ? DESCANT_EVENT_LEFT : DESCANT_EVENT_UNFINISHED,
                   word->source);
 }
 
@@ -122,7 +132,8 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
         hear_form(m, word);
         break;
     case WORD_ALIVE:
-        break;                  /* that the word came is enough */
+        hear_alive(m, from, word);
+        break;
     case WORD_FENCE:
     case WORD_PROPOSE:
     case WORD_STANDS:
@@ -186,7 +197,7 @@ static struct word_facts facts_of(const struct ranks *m, int from,
     if (m->started && !m->place.fixed)
         facts.turns |= 1U << WORD_FENCE | 1U << WORD_PROPOSE | 1U << WORD_STANDS |
                        1U << WORD_TAKE | 1U << WORD_FORM;
-    if (!m->place.fixed)        /* also where parcels go, and nothing is started */
+    if (!m->place.fixed || m->started)      /* where parcels go nothing is started */
         facts.turns |= 1U << WORD_ALIVE;
     if (m->lead)
         ranks_admission_facts(m, from, word, &facts);

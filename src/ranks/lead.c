@@ -149,7 +149,8 @@ static void note_change(struct ranks *m, int rank, bool first)
     struct lead_peer *peer = &m->lead->peers[rank];
 
     if (peer->generation && !peer->ends && !peer->left)
-        notes_add(m->f.notes, DESCANT_EVENT_LOST, rank);
+        notes_add(m->f.notes,
+                  m->peers[rank].told ? DESCANT_EVENT_LEFT : DESCANT_EVENT_LOST, rank);
     if (m->members[rank] && !first)
         notes_add(m->f.notes, DESCANT_EVENT_JOINED, rank);
     peer->generation = m->members[rank];

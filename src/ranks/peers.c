@@ -65,6 +65,7 @@ void ranks_peers_met(struct ranks *m, const struct link_peer *peer)
     struct ranks_peer *p = &m->peers[peer->rank];
 
     if (!peer->gone) {
+        p->told &= p->generation == peer->generation;
         p->generation = peer->generation;
         p->heard_ns = m->now_ns;
         p->came_look = m->looks;
@@ -276,6 +277,22 @@ static void say_alive(struct ranks *m)
         if (k != m->f.rank && ((round && is_seated(r, k)) ||
                                (rows && ranks_rows_since(m, k))))
             ranks_tell(m, k, alive, NULL, 0);
+}
+
+/* Says to all ranks that this one was told to end: once where the link is fixed, else
+ * again and again, since words may be lost. */
+void ranks_peers_tell(struct ranks *m)
+{
+    const struct ranks_word told = {.what = WORD_ALIVE, .final = 1};
+
+    if (!m->started || m->left ||
+        !atomic_load_explicit(&m->f.told, memory_order_relaxed) ||
+        (m->told_ns && (m->place.fixed || m->now_ns - m->told_ns < m->dead_ns / 4)))
+        return;
+    m->told_ns = m->now_ns;
+    for (int k = 0; k < m->place.size; k++)
+        if (k != m->f.rank)
+            ranks_tell(m, k, told, NULL, 0);
 }
 
 void ranks_peers_time(struct ranks *m)

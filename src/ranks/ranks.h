@@ -58,6 +58,7 @@ struct ranks_peer {
     uint64_t came_look;         /* how often this rank had looked when the process came */
     int words_out;              /* to it, not sent yet */
     bool silent;                /* the ledger was told so */
+    bool told;                  /* its process was told to end */
     struct ranks_op manifest_op;    /* this rank's manifest to it, which a silent rank may
                                        hold up */
 };
@@ -140,6 +141,7 @@ struct ranks {
                                            another epoch stands */
     uint64_t stands_ns;                 /* the epoch stands since then */
     uint64_t looked_ns, alive_ns;       /* last look for silent ranks; last ALIVE */
+    uint64_t told_ns;                   /* last ALIVE of a rank that was told to end */
     uint64_t looks;                     /* at most one in dead / 8, and one in a pause */
     int leader;                         /* the coordinator or, where that is silent, the
                                            member that is to found the next epoch */
@@ -326,6 +328,7 @@ void ranks_peers_fini(struct ranks *m);
 void ranks_peers_met(struct ranks *m, const struct link_peer *peer);
 void ranks_names_fini(struct ranks *m);
 void ranks_peers_time(struct ranks *m);
+void ranks_peers_tell(struct ranks *m);
 void ranks_peers_changed(struct ranks *m);          /* another epoch stands */
 /* true: all ranks of m->go's round are there */
 bool ranks_peers_seated(const struct ranks *m);
@@ -528,6 +531,9 @@ void ranks_center_changed(struct ranks *m);     /* the members have changed */
 void ranks_center_serve(struct ranks *m);
 /* no answer to a member is on its way */
 bool ranks_center_quiet(const struct ranks *m);
+/* Whether the rank has seen all of this rank's slices since the watch began. */
+void ranks_center_watch(struct ranks *m);
+bool ranks_center_seen(const struct ranks *m, int rank);
 
 /* --- rows.c --- */
 

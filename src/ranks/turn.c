@@ -65,6 +65,7 @@ static void follow(struct ranks *m)
 static void listen_all(struct ranks *m)
 {
     ranks_listen(m);
+    ranks_peers_tell(m);
     ranks_members_time(m);
     for (int i = 0; i < LISTEN_AT_ONCE && ranks_collect(m); i++)
         ;

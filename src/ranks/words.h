@@ -7,7 +7,7 @@
 #include "ranks/ledger.h"
 
 enum {
-    RANKS_PROTOCOL = 12,        /* of the words and pieces between ranks */
+    RANKS_PROTOCOL = 13,        /* of the words and pieces between ranks */
     RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
@@ -29,7 +29,8 @@ enum ranks_what {
     WORD_FENCE, WORD_PROPOSE, WORD_STANDS, WORD_TAKE,   /* members.c */
     WORD_FORM,          /* from rank 0, where ranks come and go: the list with which the
                            job begins */
-    WORD_ALIVE,         /* to a member of a round that lasts */
+    WORD_ALIVE,         /* to a member of a round that lasts; final: to all, from one
+                           that was told to end */
     WORD_ROWS_NONE, WORD_ROWS_LACK      /* rows.c */
 };
 
@@ -52,7 +53,7 @@ struct ranks_word {
     uint32_t what, protocol;
     uint32_t seq;               /* HERE: the number of the exchange that has arrived */
     uint32_t kind, final, bad;  /* final: HERE, GO; MEMBERS: `source` has begun its
-                                   finish */
+                                   finish; ALIVE: its sender was told to end */
     uint64_t refers;            /* HERE: the series of the round whose result is the
                                    sender's reference */
     uint32_t encoded;           /* GO: the mean is sent as the plan's wire says */

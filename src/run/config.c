@@ -70,6 +70,9 @@ const struct option train_settings[] = {
     RATE("sync-rate", sync_rate, 0, 1e15,
          "bytes a second that rounds may move; 0: no limit"),
     SECONDS("start-s", start_s, 0.1, 1e6, "seconds to wait for the other trainers"),
+    CHOICE("on-term", on_term, "auto|leave|all",
+           "SIGTERM to one trainer: it leaves and the others go on, or all end; auto: "
+           "leave over tcp, else all"),
     CHOICE("final", final, "auto|local|mean|central", "which version is the final model"),
     INT("eval-every", eval_every, 0, 1e15,
         "examples between evaluations; 0: at the end only"),

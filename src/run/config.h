@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 enum train_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
+enum train_on_term { ON_TERM_AUTO, ON_TERM_LEAVE, ON_TERM_ALL };
 enum train_final { FINAL_AUTO, FINAL_LOCAL, FINAL_MEAN, FINAL_CENTRAL };
 
 /* Hidden layers of a stack, and the size of each. */
@@ -41,6 +42,8 @@ struct train_options {
                                        launcher */
     bool watched;                   /* trainers 0: a rank of an MPI job; the caller sets
                                        it */
+    bool over_tcp;                  /* trainers 0: the job's address is one over TCP; as
+                                       `watched` */
     const char *sync, *job, *link;
     double sync_cpu, sync_rate, start_s;
     bool plan_gathers;              /* the caller parses `sync` into these: gradients are
@@ -53,6 +56,7 @@ struct train_options {
     double plan_period_s;           /* between its supersteps, or */
     int64_t plan_every;             /* gradients, 0: by the period */
     int64_t plan_bound;             /* versions that a gradient may be behind */
+    int on_term;                /* enum train_on_term */
     int final;
     /* quality */
     int64_t eval_every, patience;

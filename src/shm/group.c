@@ -93,12 +93,20 @@ static void note_change(struct shm *shm, unsigned s, bool at_work)
     bool seated = load_members(shm) & slot_bit(s);
     uint32_t closed = atomic_load_explicit(&slot->closed, memory_order_relaxed);
 
+    if (seen->member && !seen->told &&
+        atomic_load_explicit(&slot->told, memory_order_relaxed) == seen->generation) {
+        seen->told = true;
+        notes_add(shm->fabric.notes, DESCANT_EVENT_TOLD, seen->rank);
+    }
     if (seen->member && !(same && (seated || life_alive(life)))) {
         seen->member = false;
         if (closed < seen->generation && (!seen->final || at_work))
-            notes_add(shm->fabric.notes, DESCANT_EVENT_LOST, seen->rank);
+            notes_add(shm->fabric.notes,
+                      seen->told ? DESCANT_EVENT_LEFT : DESCANT_EVENT_LOST, seen->rank);
         else if (!seen->final && at_work)
-            notes_add(shm->fabric.notes, DESCANT_EVENT_UNFINISHED, seen->rank);
+            notes_add(shm->fabric.notes,
+                      seen->told ? DESCANT_EVENT_LEFT : DESCANT_EVENT_UNFINISHED,
+                      seen->rank);
     }
     if (seen->member && !seen->final && life_state(life) == LIFE_FINAL && !seated) {
         seen->final = true;
@@ -106,7 +114,7 @@ static void note_change(struct shm *shm, unsigned s, bool at_work)
             notes_add(shm->fabric.notes, DESCANT_EVENT_LEFT, seen->rank);
     }
     if (!seen->member && seated && life_alive(life) && life_state(life) != LIFE_FINAL) {
-        *seen = (struct seen){life_generation(life), slot->rank, true, false};
+        *seen = (struct seen){life_generation(life), slot->rank, true, false, false};
         if (shm->has_seen)
             notes_add(shm->fabric.notes, DESCANT_EVENT_JOINED, seen->rank);
     }

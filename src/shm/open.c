@@ -451,9 +451,13 @@ static descant_status shm_begin(struct fabric *f, const struct exchange *exchang
 
 static enum fabric_progress shm_poll(struct fabric *f, struct fabric_part *part)
 {
-    enum fabric_progress progress = shm_round_poll(shm_of(f), part);
+    struct shm *shm = shm_of(f);
+    if (atomic_load_explicit(&f->told, memory_order_relaxed))
+        atomic_store_explicit(&own_slot(shm)->told, shm->meet.generation,
+                              memory_order_relaxed);
+    enum fabric_progress progress = shm_round_poll(shm, part);
 
-    shm_waits_note(shm_of(f), progress);
+    shm_waits_note(shm, progress);
     return progress;
 }
 

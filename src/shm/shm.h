@@ -80,7 +80,7 @@ struct shm {
     struct seen {
         uint32_t generation;    /* of a member, or of a former one */
         int32_t rank;
-        bool member, final;
+        bool member, final, told;
     } seen[MACHINE_SLOTS];
 };
 

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of a job: finish, which makes the final model; close and leave, which give back
- * the job's memory, or let the caller keep it. job_destroy takes a half-opened job, too:
- * open has no other way to clean up. */
+/* The end of a job: finish, which makes the final model; part, the end of one trainer
+ * while the others go on; close and leave, which give back the job's memory, or let the
+ * caller keep it. job_destroy takes a half-opened job, too: open has no other way to
+ * clean up. */
 #include "sync/job.h"
 
 #include <string.h>
 #include <sys/mman.h>
+
+#define PART_MOST_S 1e9
 
 /* ------------------------------------------------------------------ finish */
 
@@ -106,6 +109,96 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
     pthread_mutex_unlock(&job->machine);
     if (status == DESCANT_OK)
         job_becomes(job, before, JOB_FINISHED);
+    return status;
+}
+
+/* ------------------------------------------------------------------ parting */
+
+descant_status descant_tell(struct descant *job)
+{
+    if (job == NULL || *job->parent == 0)
+        return job_check(job, JOB_STARTED, "descant_tell");
+    if (atomic_load(&job->failure) != 0)
+        return job_broken(job);
+    atomic_store_explicit(&job->fabric->told, true, memory_order_relaxed);
+    shadow_ring(job);
+    /* where neither a shadow nor a step polls */
+    enum round_progress progress = ROUND_RESTING;
+    if (atomic_load(&job->state) != JOB_STARTED ||
+        pthread_mutex_trylock(&job->machine) != 0)
+        return DESCANT_OK;
+    if (job->round.state == ROUND_IDLE)
+        progress = round_advance(&job->round);
+    pthread_mutex_unlock(&job->machine);
+    return progress == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
+}
+
+/* The round in hand, and one more where steps were made since it began. */
+static descant_status last_rounds(struct descant *job, uint64_t until_ns)
+{
+    bool counts = job->plan.when == PLAN_EVERY && job->plan.delay > 0;
+    bool open = job->round.state != ROUND_IDLE;
+    uint64_t waited = 0;
+    uint64_t steps = counts ? atomic_load(&job->t) : workers_steps(&job->workers);
+    descant_status status = open ? job_drive(job, false, until_ns, &waited) : DESCANT_OK;
+    if (status == DESCANT_OK && open)
+        job_round_done(job, steps);
+    if (status != DESCANT_OK || steps <= job->begun_steps)
+        return status;
+    job_round_begins(job, steps, true);
+    status = job_drive(job, false, until_ns, &waited);
+    if (status == DESCANT_OK)
+        job_round_done(job, steps);
+    return status;
+}
+
+/* Rounds of rows until all of this machine's are in one; other trainers of the machine
+ * take over what they have touched. */
+static descant_status last_rows(struct descant *job, uint64_t until_ns)
+{
+    struct tables *t = &job->tables;
+    while (!tables_ended(t) && t->leads && tables_stopping(t)) {
+        enum round_progress progress = job_rows(job);
+        if (progress == ROUND_FAILED || round_advance(&job->round) == ROUND_FAILED)
+            return job_broken(job);
+        if (progress == ROUND_DONE && t->last)
+            break;
+        if (progress == ROUND_WORKED || progress == ROUND_DONE)
+            continue;
+        if (clock_now_ns() >= until_ns)
+            return DESCANT_TIMEOUT;
+        job->fabric->type->wait(job->fabric, clock_now_ns() + ROWS_PATIENCE_NS);
+    }
+    return DESCANT_OK;
+}
+
+/* Gradients are in the means of the steps that they are of. */
+descant_status descant_part(struct descant *job, double most_s)
+{
+    descant_status status = job_check(job, JOB_STARTED, "descant_part");
+    if (status == DESCANT_OK)
+        status = events_refuse(job, "descant_part");
+    if (status == DESCANT_OK && !(most_s >= 0))     /* nor NaN */
+        status = log_fail(&job->log, DESCANT_INVALID, "descant_part: %g seconds", most_s);
+    if (status != DESCANT_OK)
+        return status;
+    most_s = most_s < PART_MOST_S ? most_s : PART_MOST_S;
+    uint64_t until = clock_now_ns() + (uint64_t)(most_s * 1e9);
+    bool rounds = job->plan.when != PLAN_NEVER && job->plan.what != PLAN_GRADIENT;
+    shadow_stop(job);
+    pthread_mutex_lock(&job->machine);
+    tables_stop(&job->tables);
+    if (rounds)
+        status = last_rounds(job, until);
+    round_abandon(&job->round);
+    if (status == DESCANT_OK)
+        status = last_rows(job, until);
+    pthread_mutex_unlock(&job->machine);
+    if (status == DESCANT_TIMEOUT)
+        log_fail(&job->log, status, "the others did not come within %g s to the last "
+                 "round of this trainer, which leaves without it", most_s);
+    if (status == DESCANT_OK || status == DESCANT_TIMEOUT)
+        job_becomes(job, JOB_STARTED, JOB_FINISHED);
     return status;
 }
 

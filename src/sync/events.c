@@ -69,9 +69,11 @@ static const char *bad_advice(const struct plan *plan, bool company)
 static void compose(struct descant *job, const struct fabric_note *note, int members,
                     char *line, size_t room)
 {
-    char who[32] = "another trainer", often[32] = "";
+    char who[96] = "another trainer", often[32] = "";
     bool company = atomic_load(&job->events.company);
-    if (note->rank >= 0)
+    if (note->rank >= 0 && note->kind == DESCANT_EVENT_TOLD)
+        waits_name(job->fabric, note->rank, who, sizeof who);
+    else if (note->rank >= 0)
         snprintf(who, sizeof who, "trainer %d", note->rank);
     if (note->count > 1)
         snprintf(often, sizeof often, " (%" PRIu64 " times)", note->count);
@@ -112,6 +114,9 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
                 "the job ends without descant_finish after %" PRIu64
                 " steps: this trainer's model is its own, without what the others know",
                 workers_steps(&job->workers));
+        break;
+    case DESCANT_EVENT_TOLD:
+        snprintf(line, room, "%s was told to end", who);
         break;
     case DESCANT_EVENT_BROKEN:
         pthread_mutex_lock(&job->breaking);

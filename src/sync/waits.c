@@ -48,6 +48,13 @@ static void add_names(struct text *text, const struct fabric *f, const struct aw
         add(text, " and %d more", more);
 }
 
+void waits_name(const struct fabric *f, int rank, char *room, size_t bytes)
+{
+    const struct awaited one = {.n = 1, .n_named = 1, .ranks = {rank}};
+    struct text text = {room, bytes, 0};
+    add_names(&text, f, &one);
+}
+
 int waits_text(const struct fabric *f, char *room, size_t bytes)
 {
     static const char *const kinds[] = {"mean", "elastic", "state"};

@@ -9,6 +9,9 @@
  * trainers 2, 3"; empty if it does not wait. Returns as snprintf. */
 int waits_text(const struct fabric *f, char *text, size_t room);
 
+/* "trainer 3", or "trainer 3 (beta)". */
+void waits_name(const struct fabric *f, int rank, char *text, size_t room);
+
 /* The log lines about a wait that holds up a worker. Guarded by the machine. */
 struct waits_told {
     uint64_t since_ns;      /* 0: no wait */

@@ -44,7 +44,7 @@ static void put_patience(struct board *b, const struct patience *p)
 }
 
 /* Where the best model could not be written, the model in the file stays the best. */
-void judge_best(struct trainer *t, const struct held_out *h, const struct place *place,
+void judge_best(struct trainer *t, const struct held_out *h, struct place *place,
                 const float *w)
 {
     struct board *b = t->board;

@@ -108,7 +108,7 @@ static bool is_late(void *of)
 
 static bool wants_evals(const struct trainer *t)
 {
-    return t->host == 0 && t->eval_paths.n && t->options->eval_every;
+    return t->eval_paths.n && t->options->eval_every && others_is_first(t);
 }
 
 static void see_to_eval(struct trainer *t)
@@ -191,7 +191,7 @@ static void report(struct trainer *t, struct watch *w)
     double s = figures_seconds(t);
 
     train_log_open(t);
-    bool show_due = t->host == 0 && progress_due(&t->progress);
+    bool show_due = others_is_first(t) && progress_due(&t->progress);
     bool log_due = t->run_log.file && s - w->logged_s >= t->options->log_every;
     if (!log_due && !show_due)
         return;

@@ -23,7 +23,9 @@ enum { TABLE_ROWS_AT_ONCE = 1 << 16, EVEN_ODDS = 200 };
  * own bad values, and the run its end. */
 static int on_event(void *user, const struct descant_event *event)
 {
-    const struct trainer *t = user;
+    struct trainer *t = user;
+    if (others_hear(t, event))
+        return 1;
     switch (event->kind) {
     case DESCANT_EVENT_JOINED:
     case DESCANT_EVENT_LEFT:
@@ -35,6 +37,7 @@ static int on_event(void *user, const struct descant_event *event)
         return event->rank == t->rank || t->options->trainers > 0;
     case DESCANT_EVENT_NO_ROUND:
     case DESCANT_EVENT_BROKEN:
+    case DESCANT_EVENT_TOLD:
         break;
     }
     return 0;
@@ -87,7 +90,7 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
                         "--patience is for one host: this run has %d, and the others "
                         "would not stop",
                         t->hosts);
-    return DESCANT_OK;
+    return others_settle(t);
 }
 
 /* The board is zero at first. All trainers write the same host and hosts, so they need no

@@ -21,6 +21,9 @@
 #include "train/bsp.h"
 #include "train/place.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* beside the model's, with names that begin with descant: optimizer, table_optimizer,
@@ -139,16 +142,57 @@ void save_tidy(const struct trainer *t)
 }
 
 /* Writes the place of a host that is not the first: its model is the first one's. */
-static descant_status write_host(struct trainer *t, struct contents *c,
-                                 const struct place *place)
+static descant_status write_host(struct trainer *t, const struct place *place)
 {
     char path[4096];
+    struct contents *c = contents_create(RUN_TENSORS, &t->log);
 
+    if (!c)
+        return DESCANT_MEMORY;
     host_file(t, t->options->checkpoint, path, sizeof path);
     add_place(c, place);
     add_texts(c, t, place, atomic_load(&t->steps));
-    return safetensors_write(path, NULL, c->tensors, c->n_tensors, c->texts, c->n_texts,
-                             &t->log);
+    descant_status status = safetensors_write(path, NULL, c->tensors, c->n_tensors,
+                                              c->texts, c->n_texts, &t->log);
+    contents_destroy(c);
+    return status;
+}
+
+/* The place of the first host, which has left, as its last checkpoint has it: chunks that
+ * it has not trained stay to do. Where that checkpoint is on another file system the
+ * first host counts as far as this one. The locks of the files went with it: none are
+ * taken, lest it be refused when it comes back. */
+static void take_first_place(struct trainer *t, struct place *place)
+{
+    const struct log silent = {.fn = NULL, .rank = -1};
+    struct safetensors *file;
+    struct metrics m = {0};
+    size_t n = 0, n_files = 0;
+
+    place->at[0] -= (uint64_t)t->host;
+    place->n = PLACE_HEAD;
+    place->sums = m;
+    if (access(t->options->checkpoint, R_OK) != 0 ||
+        safetensors_open(&file, t->options->checkpoint, &silent) != DESCANT_OK)
+        return;
+    const uint64_t *at = safetensors_list(file, "descant.place", SAFETENSORS_U64, &n);
+    const uint64_t *files =
+        safetensors_list(file, "descant.files", SAFETENSORS_U64, &n_files);
+    const char *sums = safetensors_text(file, "sums");
+    const char *hosts = safetensors_text(file, "hosts");
+    bool same = at && n >= PLACE_HEAD && n <= PLACE_HEAD + BOARD_TODO && files &&
+                n_files == MARK * t->paths.n && hosts &&
+                (uint32_t)atoi(hosts) == board_hosts(t->board) &&
+                memcmp(files, place->files, n_files * sizeof *files) == 0 && sums &&
+                sscanf(sums, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %lf %lf", &m.n,
+                       &m.positive, &m.correct, &m.loss, &m.predicted) == 5;
+    if (same) {
+        memcpy(place->at, at, n * sizeof *at);
+        place->n = n;
+        place->sums = m;
+        atomic_store(&t->board->kept, 1);       /* the file is this run's */
+    }
+    safetensors_close(file);
 }
 
 /* Whether the file that is there is of this run, or of one that it goes on from. */
@@ -194,8 +238,6 @@ static descant_status put_best(struct trainer *t, struct contents *c)
 static descant_status write_all(struct trainer *t, const struct dense *dense,
                                 struct contents *c, const struct place *place, bool best)
 {
-    if (t->host > 0)
-        return write_host(t, c, place);
     size_t n = optimizer_floats(&t->optimizer, t->n), outer_bytes = t->outer_bytes;
     size_t rows = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
                                        model_table_width(t->model));
@@ -223,9 +265,15 @@ static descant_status write_all(struct trainer *t, const struct dense *dense,
 }
 
 /* The last look before a file is replaced: a model with NaN or Inf is not written. */
-static descant_status write_from(struct trainer *t, const struct place *place,
+static descant_status write_from(struct trainer *t, struct place *place,
                                  const struct dense *dense, bool best)
 {
+    if (t->host > 0) {
+        descant_status status = write_host(t, place);
+        if (status != DESCANT_OK || !others_is_first(t))
+            return status;
+        take_first_place(t, place);
+    }
     if (diverged_in(dense->w, t->n) || diverged_in(t->tables, t->n_tables)) {
         char where[96];
         diverged_where(t, where, sizeof where);
@@ -256,7 +304,7 @@ descant_status save_checkpoint(struct trainer *t)
 /* The tables and the optimizer's state have gone on since the evaluation began, as they
  * had while it read them. FILE is first, so that FILE.best is never beside another
  * run's. */
-descant_status save_best(struct trainer *t, const struct place *place, const float *w)
+descant_status save_best(struct trainer *t, struct place *place, const float *w)
 {
     descant_status status = is_own(t) ? DESCANT_OK : save_checkpoint(t);
     struct dense dense = bsp_copy(t);

@@ -47,8 +47,8 @@ static void final_eval(struct trainer *t)
                          .seconds = r->seconds + get(&t->board->seconds_before)};
     enum board_stop stop = board_stopped(t->board);
 
-    if (t->host > 0 || !t->eval_paths.n || stop == STOP_SIGNAL || stop == STOP_NAN ||
-        stop == STOP_FAILED ||
+    if (!others_is_first(t) || !t->eval_paths.n || stop == STOP_SIGNAL ||
+        stop == STOP_NAN || stop == STOP_FAILED ||
         !judge_model(t, t->w, (int)t->options->workers, trainer_heed, &h))
         return;
     if (trainer_keeps_best(t)) {
@@ -132,8 +132,10 @@ static void print_summary(struct trainer *t)
     fprintf(t->out, "%s under %s: %d trainer%s x %d worker%s",
             train_model_names[t->options->model], t->options->sync, f->trainers,
             f->trainers == 1 ? "" : "s", workers, workers == 1 ? "" : "s");
-    if (t->hosts > 1)
+    if (t->hosts > 1 && t->host == 0)
         fprintf(t->out, " on the first of %d hosts", t->hosts);
+    else if (t->hosts > 1)
+        fprintf(t->out, " on host %d, of %d hosts at the start", t->host, t->hosts);
     fputc('\n', t->out);
     summary_row(t->out, "examples", (double)r->seen.n, "%.0f");
     if (resumed)
@@ -244,7 +246,7 @@ void summary_make(struct trainer *t)
     final_eval(t);
     r->stop = (int)board_stopped(t->board);
     log_summary(t);
-    if (t->host == 0 && (r->own.n || r->stop != STOP_FAILED))
+    if (others_is_first(t) && (r->own.n || r->stop != STOP_FAILED))
         print_summary(t);
     if (atomic_load(&t->board->log_failed))
         board_stop(t->board, STOP_FAILED, "the log could not be written");

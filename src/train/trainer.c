@@ -7,9 +7,11 @@
  *   finish, after which all have the final model; the reporter evaluates it, writes the
  *   last checkpoint and the summary.
  *
- * A run that is stopped by a signal goes the same way, with less at the end. After a
- * failure the others are told through the board, and the last checkpoint stays as it is.
- * Before it trains, a trainer has nothing to save, and a signal just ends it.
+ * A run that is stopped by a signal goes the same way, with less at the end. A trainer
+ * that leaves alone (others.c) writes its part first, while the others still have its
+ * shadow, and makes a last exchange in place of finish. After a failure the others are
+ * told through the board, and the last checkpoint stays as it is. Before it trains, a
+ * trainer has nothing to save, and a signal just ends it.
  *
  * A trainer that dies at the very end, when the others have no more to read, leaves
  * chunks that are no longer trained beside the rounds: the reporter trains them after the
@@ -22,7 +24,11 @@
 #include "train/bsp.h"
 
 #include <ctype.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
+
+#define LAST_EXCHANGE_S 5.0     /* a spot notice leaves half a minute or more */
 
 /* Forked trainers write to one terminal: a failure that all of them meet is logged by the
  * first alone. A failure is a hash of its line without the numbers; the low byte is its
@@ -171,6 +177,27 @@ static void end_run(struct trainer *t)
     board_end(&t->board->summary, true);
 }
 
+/* Its part of the summary and the checkpoint is written, while its shadow was at work. A
+ * last exchange that failed has been logged; the signal leaves no time for more. */
+static void leave(struct trainer *t)
+{
+    char host[64] = "";
+    descant_status status = descant_part(t->job, LAST_EXCHANGE_S);
+
+    gethostname(host, sizeof host - 1);
+    fprintf(t->err, "descant: rank %d (%s) has left: SIGTERM; %s\n", t->rank, host,
+            status == DESCANT_OK ? "its steps are with the others, which go on"
+                                 : "the others go on without its last steps");
+}
+
+/* All trainers have ended in good order because one was told to: a launcher should not
+ * take that for a failure. Trainers that were all told were stopped. */
+static bool is_end_of_all(struct trainer *t, int signal)
+{
+    return signal == SIGTERM && t->term == TERM_ENDS_ALL &&
+           others_end(t) == TERM_END_ALL;
+}
+
 static int run(struct trainer *t)
 {
     static const enum descant_final finals[] = {[FINAL_LOCAL] = DESCANT_FINAL_LOCAL,
@@ -188,18 +215,23 @@ static int run(struct trainer *t)
     bsp_finish(t->bsp);
     if (status == DESCANT_OK)
         status = save_keep_outer(t);
-    if (status == DESCANT_OK)
+    bool told = board_stopped(t->board) == STOP_SIGNAL && t->term == TERM_LEAVES &&
+                atomic_load(&t->told_ns);
+    bool leaves = status == DESCANT_OK && told && others_end(t) == TERM_END_LEFT;
+    if (status == DESCANT_OK && !leaves)
         status = descant_finish(t->job, finals[final]);
     if (status != DESCANT_OK)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
                    descant_last_error());
     end_run(t);
+    if (leaves)
+        leave(t);
     feed_stop(t->feed);
     board_leave(t->seat);
     enum board_stop stop = board_stopped(t->board);
     int signal = atomic_load(&t->board->signal);
     if (signal && stop != STOP_NAN && stop != STOP_FAILED)
-        return 128 + signal;
+        return leaves || is_end_of_all(t, signal) ? RUN_DONE : 128 + signal;
     return stop == STOP_NOT || stop == STOP_EARLY ? RUN_DONE : RUN_FAILED;
 }
 

@@ -44,6 +44,21 @@ struct train_result {
 
 enum { TRAIN_FAILURES = 16 };
 
+/* Ranks of a job; one above is in none. Any thread. */
+enum { RANK_BITS = 4096 };
+struct rank_bits {
+    _Atomic uint64_t word[RANK_BITS / 64];
+};
+
+/* The meaning of SIGTERM to one trainer. */
+enum term {
+    TERM_ENDS_RUN,      /* all trainers of this machine end; there are no others */
+    TERM_LEAVES,        /* this one leaves */
+    TERM_ENDS_ALL       /* all end, on all machines */
+};
+/* How a run ends after it: as after any signal, by itself, or with all others. */
+enum term_end { TERM_END_SIGNAL, TERM_END_LEFT, TERM_END_ALL };
+
 /* Memory that forked trainers share with their parent. */
 struct train_shared {
     struct train_result result;     /* written by the reporter at the end */
@@ -84,6 +99,10 @@ struct trainer {
                                        of the library's */
     int host, hosts, local_rank;    /* the first host reports and writes the checkpoint */
     bool opening;                   /* the job: its choices are shown */
+    enum term term;                 /* set before start */
+    _Atomic uint64_t told_ns;       /* this process saw its SIGTERM; 0: none came */
+    _Atomic int told_of;            /* members then */
+    struct rank_bits told, gone;    /* other ranks; the library's thread writes */
     struct model *model;
     struct optimizer optimizer;
     struct data_shape shape;
@@ -167,6 +186,19 @@ void diverged_advice(const struct trainer *t, char *text, size_t room);
  * struct trainer. */
 bool trainer_heed(void *of);
 
+/* --- others.c: trainers of other machines --- */
+bool rank_is(const struct rank_bits *bits, int rank);
+/* The rule: of so many members this one and so many others were told to end. */
+enum term_end term_judge(enum term term, bool told, int members, int others_told);
+descant_status others_settle(struct trainer *t);    /* what SIGTERM means */
+/* An event of the job's. True: it is logged here, or is none to log. */
+bool others_hear(struct trainer *t, const struct descant_event *event);
+void others_tell(struct trainer *t);    /* that this one was told; once */
+/* Whether this host writes the model, evaluates and reports. Any thread. */
+bool others_is_first(const struct trainer *t);
+/* How this trainer ends, after SIGTERM; waits until others that were told are known. */
+enum term_end others_end(struct trainer *t);
+
 /* --- monitor.c: figures into the seat; the reporter's progress, checkpoints and
  * evaluations --- */
 descant_status monitor_start(struct trainer *t);
@@ -181,7 +213,7 @@ bool judge_model(struct trainer *t, const float *w, int threads,
                  bool (*stopped)(void *of), struct held_out *h);
 /* Whether these figures, of the model as it was at that place, are the best so far; then
  * the model is kept. */
-void judge_best(struct trainer *t, const struct held_out *h, const struct place *place,
+void judge_best(struct trainer *t, const struct held_out *h, struct place *place,
                 const float *w);
 void judge_patience(struct trainer *t);     /* stops the run where it is over */
 
@@ -211,7 +243,7 @@ descant_status save_checkpoint(struct trainer *t);
 /* as it is now; to be given back. NULL: no memory */
 struct place *save_place(struct trainer *t);
 /* Keeps the model of an evaluation that began at that place. */
-descant_status save_best(struct trainer *t, const struct place *place, const float *w);
+descant_status save_best(struct trainer *t, struct place *place, const float *w);
 descant_status save_keep_outer(struct trainer *t);    /* before finish */
 void save_forget(struct trainer *t);     /* removes this host's place of an earlier run */
 void save_tidy(const struct trainer *t);  /* removes files that a killed run left

@@ -466,6 +466,25 @@ class Refusals(unittest.TestCase):
         self.assertEqual((first, second), (7.0, "left"))    # 1.5 twice, then 1 alone
 
 
+    def test_one_is_told_and_parts(self):
+        def body(rank):
+            w, events = np.zeros(4, "f4"), []
+            with descant.attach(w, plan="ma,every=1") as sync:
+                sync.on_event(lambda event: events.append((event.kind, event.rank)))
+                for step in range(6):
+                    w += 1 + rank
+                    if rank and step == 2:              # what no step has counted is in no round
+                        sync.tell()
+                        return sync.part(20), float(w[0])
+                    sync.step()
+            return events, float(w[0])
+        first, second = together(2, body)
+        self.assertEqual(second, (True, second[1]))
+        self.assertEqual(first[1], 7.0)                 # 1.5 twice, then 1 alone
+        self.assertIn(("told", 1), first[0])
+        self.assertFalse({"unfinished", "lost"} & {kind for kind, _ in first[0]})
+
+
 class Checkpoints(unittest.TestCase):
     def state_after(self, n, load=None, plan="bmuf,every=1,momentum=0.5"):
         w = np.zeros(4, "f4")

@@ -139,10 +139,21 @@ class Loops(unittest.TestCase):
                     return self.run_snippet("docs/torch.md", rank, steps)
                 self.assertEqual(together(2, body), [(wanted, True)] * 2)
 
-    def run_snippet(self, page, rank, steps):
-        [snippet] = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+    def test_leaving_as_the_page_says(self):
+        def body(rank):
+            return self.run_snippet("docs/torch.md", rank, 400, nth=1, told_at=200 * rank)
+        self.assertEqual(together(2, body), [(400, True), (200, True)])
+
+    def run_snippet(self, page, rank, steps, nth=0, told_at=0):
+        snippet = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)[nth]
         model, optimizer = made(rank)
-        said = {"model": model, "optimizer": optimizer, "loader": [task(rank)] * steps,
+
+        def batches():
+            for k in range(1, steps + 1):
+                if k == told_at:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                yield task(rank)
+        said = {"model": model, "optimizer": optimizer, "loader": batches(),
                 "loss_of": lambda guess, y: (guess.squeeze(1) - y).square().mean()}
         exec(snippet, said)
         return said["sync"].steps, learned(model)

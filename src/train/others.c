@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+/* The trainers of other machines: which were told to end, which have gone, and the effect
+ * on this one.
+ *
+ * SIGTERM is the notice of a host that goes. A trainer over TCP then leaves by itself
+ * (TERM_LEAVES): its workers stop, its steps go into a last exchange, and the others go
+ * on. Where no rank can leave, as under MPI, all trainers end with a last checkpoint
+ * (TERM_ENDS_ALL). The library carries the word (descant_tell), and this trainer hears it
+ * as an event. If all trainers were told, as by a launcher at the end of its time, nobody
+ * is there to go on: the run ends as one that a signal has stopped. Those signals do not
+ * come in the same instant, so a trainer that was told looks for a second whether all
+ * were.
+ *
+ * The first host writes the model, evaluates and reports. Once it has left, the lowest
+ * rank that has not does. A host that has died is awaited: it may be cut off alone, and
+ * two writers of one file must not be. A rank that came late does not know which ranks
+ * had left before, and takes them for present.
+ *
+ * on_event runs in a thread of the library's, heed in any thread. Bits of ranks are
+ * relaxed: they order nothing. */
+#include "run/run.h"
+#include "run/signals.h"
+#include "train/trainer.h"
+
+#include <signal.h>
+#include <string.h>
+
+#define RELAXED memory_order_relaxed
+#define ALL_WITHIN_NS UINT64_C(1000000000)
+#define LOOK_NS UINT64_C(10000000)
+
+bool rank_is(const struct rank_bits *bits, int rank)
+{
+    return rank >= 0 && rank < RANK_BITS &&
+           atomic_load_explicit(&bits->word[rank / 64], RELAXED) >> rank % 64 & 1;
+}
+
+static void set_rank(struct rank_bits *bits, int rank, bool on)
+{
+    uint64_t bit = UINT64_C(1) << rank % 64;
+    if (rank < 0 || rank >= RANK_BITS)
+        return;
+    if (on)
+        atomic_fetch_or_explicit(&bits->word[rank / 64], bit, RELAXED);
+    else
+        atomic_fetch_and_explicit(&bits->word[rank / 64], ~bit, RELAXED);
+}
+
+enum term_end term_judge(enum term term, bool told, int members, int others_told)
+{
+    if (term == TERM_ENDS_RUN || (told && others_told + 1 >= members))
+        return TERM_END_SIGNAL;
+    return term == TERM_LEAVES && told ? TERM_END_LEFT : TERM_END_ALL;
+}
+
+/* The trainers of one machine share tables, board and data, so they end together. */
+descant_status others_settle(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    bool comes = t->hosts > 1 || o->over_tcp;
+
+    if (o->on_term == ON_TERM_LEAVE && !comes)
+        return log_fail(&t->log, DESCANT_UNSUPPORTED,
+                        "--on-term leave is for trainers of several machines: those of "
+                        "one share its tables, and end together");
+    t->term = !comes && !o->watched              ? TERM_ENDS_RUN
+              : o->on_term == ON_TERM_LEAVE      ? TERM_LEAVES
+              : o->on_term == ON_TERM_ALL        ? TERM_ENDS_ALL
+              : o->watched                       ? TERM_ENDS_ALL
+                                                 : TERM_LEAVES;
+    return DESCANT_OK;
+}
+
+/* --- hearing --- */
+
+static void hear_told(struct trainer *t, const struct descant_event *event)
+{
+    set_rank(&t->told, event->rank, true);
+    if (t->term == TERM_LEAVES && !signals_heard())
+        log_say(&t->log, DESCANT_WARNING,
+                "%s (SIGTERM): it leaves, and the others go on", event->text);
+    if (t->term != TERM_ENDS_ALL || !board_signalled(t->board, SIGTERM))
+        return;
+    progress_end_line(&t->progress);
+    fprintf(t->err, "descant: %s (SIGTERM): all trainers end%s\n", event->text,
+            t->options->checkpoint ? " with a last checkpoint" : "");
+}
+
+bool others_hear(struct trainer *t, const struct descant_event *event)
+{
+    bool was_told = rank_is(&t->told, event->rank);
+
+    switch (event->kind) {
+    case DESCANT_EVENT_TOLD:
+        hear_told(t, event);
+        return true;
+    case DESCANT_EVENT_JOINED:
+        set_rank(&t->told, event->rank, false);
+        set_rank(&t->gone, event->rank, false);
+        return false;
+    case DESCANT_EVENT_LEFT:
+        set_rank(&t->gone, event->rank, was_told && t->term == TERM_LEAVES);
+        return was_told;
+    default:
+        return false;
+    }
+}
+
+bool others_is_first(const struct trainer *t)
+{
+    bool first = true;
+
+    for (int k = 0; t->host > 0 && k < t->rank - t->local_rank && first; k++)
+        first = rank_is(&t->gone, k);
+    return first;
+}
+
+/* --- being told --- */
+
+void others_tell(struct trainer *t)
+{
+    uint64_t not_yet = 0, now = clock_now_ns();
+    struct descant_members members;
+
+    if (t->term == TERM_ENDS_RUN || atomic_load(&t->told_ns) ||
+        descant_members(t->job, &members) != DESCANT_OK)
+        return;
+    atomic_store(&t->told_of, members.size);
+    if (atomic_compare_exchange_strong(&t->told_ns, &not_yet, now))
+        descant_tell(t->job);
+}
+
+static int members_now(struct trainer *t)
+{
+    struct descant_members members;
+
+    if (t->term != TERM_LEAVES)
+        return atomic_load(&t->told_of);
+    return descant_members(t->job, &members) == DESCANT_OK ? members.size : 1;
+}
+
+static int others_told(const struct trainer *t)
+{
+    int n = 0;
+
+    for (int k = 0; k < RANK_BITS; k++)
+        n += k != t->rank && rank_is(&t->told, k) && !rank_is(&t->gone, k);
+    return n;
+}
+
+enum term_end others_end(struct trainer *t)
+{
+    uint64_t told_ns = atomic_load(&t->told_ns);
+
+    for (;;) {
+        enum term_end end =
+            term_judge(t->term, told_ns > 0, members_now(t), others_told(t));
+        uint64_t now = clock_now_ns();
+        if (end == TERM_END_SIGNAL || !told_ns || now >= told_ns + ALL_WITHIN_NS)
+            return end;
+        descant_tell(t->job);
+        clock_sleep_until(now + LOOK_NS);
+    }
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT */
+/* SIGTERM to one trainer of descant train, with real processes: over TCP it leaves, and
+ * the others go on; under mpirun all end. The program itself is a rank of an MPI job:
+ * test_told rank CLICKS FOLDER. */
+#include "harness/mpi.h"
+#include "harness/tcp.h"
+#include "harness/training.h"
+
+#include <sys/stat.h>
+
+enum { TRAINERS = 3, HOST_FILE = 128 };
+
+/* --- the rule --- */
+
+START_TEST(the_rule)
+{
+    for (int members = 0; members <= 4; members++)
+        for (int others = 0; others <= 4; others++)
+            for (int told = 0; told < 2; told++) {
+                bool all = told && others + 1 >= members;
+                ck_assert_int_eq(term_judge(TERM_ENDS_RUN, told, members, others),
+                                 TERM_END_SIGNAL);
+                ck_assert_int_eq(term_judge(TERM_LEAVES, told, members, others),
+                                 all    ? TERM_END_SIGNAL
+                                 : told ? TERM_END_LEFT
+                                        : TERM_END_ALL);
+                ck_assert_int_eq(term_judge(TERM_ENDS_ALL, told, members, others),
+                                 all ? TERM_END_SIGNAL : TERM_END_ALL);
+            }
+}
+END_TEST
+
+/* --- over TCP --- */
+
+static char job[300];
+static pid_t pids[TRAINERS];
+
+static const char *file_of(const char *path, int host)
+{
+    static char own[HOST_FILE];
+    snprintf(own, sizeof own, host ? "%s.host%d" : "%s", path, host);
+    return own;
+}
+
+static double logged_of(int host, const char *kind, const char *key)
+{
+    char first[sizeof log_file];
+    snprintf(first, sizeof first, "%s", log_file);
+    snprintf(log_file, sizeof log_file, "%s", file_of(first, host));
+    double value = access(log_file, R_OK) == 0 ? logged(kind, key) : -1;
+    strcpy(log_file, first);
+    return value;
+}
+
+static void wait_trained(int host, double least)
+{
+    WAIT_UNTIL(logged_of(host, "interval", "examples") >= least, "host %d: %s", host,
+               (read_said(), said));
+}
+
+static struct train_options of_job(void)
+{
+    struct train_options o = endless();
+    struct tcp_options at;
+    tcp_test_address(&at, "127.0.0.1", TRAINERS);
+    snprintf(job, sizeof job, "tcp:127.0.0.1:%s,ranks=%d", at.port, TRAINERS);
+    o.job = job;
+    o.trainers = 0;
+    o.over_tcp = true;
+    return o;
+}
+
+static void begin_one(const struct train_options *o, int rank)
+{
+    char number[2] = {(char)('0' + rank), 0};
+    setenv("RANK", number, 1);
+    setenv("WORLD_SIZE", "3", 1);
+    pids[rank] = begin(o);
+}
+
+static void begin_all(const struct train_options *o)
+{
+    for (int k = 0; k < TRAINERS; k++)
+        begin_one(o, k);
+    for (int k = 0; k < TRAINERS; k++)
+        wait_trained(k, ROWS / 4);
+}
+
+static void end_others(int gone)
+{
+    for (int k = 0; k < TRAINERS; k++)
+        if (k != gone)
+            kill(pids[k], SIGTERM);
+    for (int k = 0; k < TRAINERS; k++)
+        if (k != gone)
+            ck_assert_msg(end_within(pids[k], 20) == 128 + SIGTERM, "%s", said);
+}
+
+static void does_not_say(const char *text)
+{
+    ck_assert_msg(!strstr(said, text), "'%s' is in:\n%s", text, said);
+}
+
+static double kept_by(int host)
+{
+    struct safetensors *file;
+    ck_assert_int_eq(safetensors_open(&file, file_of(model_file, host), NULL), DESCANT_OK);
+    double n = strtod(safetensors_text(file, "sums"), NULL);
+    safetensors_close(file);
+    return n;
+}
+
+static ino_t inode_of(const char *path)
+{
+    struct stat of;
+    return stat(path, &of) == 0 ? of.st_ino : 0;
+}
+
+/* Rank 0, which coordinates, writes and reports, or another one. The places of all hosts
+ * are kept, also that of the first one, whose model another one writes by then. */
+START_TEST(one_leaves_and_the_others_go_on)
+{
+    struct train_options o = of_job();
+    struct train_result r;
+    int leaver = _i, other = 1 - _i;
+    char line[96];
+    begin_all(&o);
+    kill(pids[leaver], SIGTERM);
+    ck_assert_msg(end_within(pids[leaver], 20) == 0, "%s", said);
+    snprintf(line, sizeof line, "descant: rank %d (", leaver);
+    says(line);
+    says(") has left: SIGTERM; its steps are with the others, which go on\n");
+    snprintf(line, sizeof line, "rank 2: trainer %d (", leaver);
+    says(line);
+    says(") was told to end (SIGTERM): it leaves, and the others go on\n");
+    does_not_say("has died");
+    does_not_say("without descant_finish");
+    ino_t model = inode_of(model_file);
+    wait_trained(other, logged_of(other, "interval", "examples") + ROWS / 4);
+    wait_trained(2, logged_of(2, "interval", "examples") + ROWS / 4);
+    WAIT_UNTIL(inode_of(model_file) != model, "nobody writes the model");
+    end_others(leaver);
+    double all = 0;
+    for (int k = 0; k < TRAINERS; k++) {
+        ck_assert_double_eq(kept_by(k), logged_of(k, "summary", "examples"));
+        all += kept_by(k);
+    }
+    does_not_say("lacks");
+    o.trainers = 1;
+    o.job = NULL;
+    o.over_tcp = false;
+    o.log = NULL;
+    o.resume = true;
+    o.epochs = (int64_t)(all / ROWS) + 2;
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    does_not_say("cannot be used");
+    ck_assert_uint_eq(r.seen.n - r.own.n, (uint64_t)all);
+    ck_assert_uint_ge(r.seen.n, (uint64_t)o.epochs * ROWS);
+}
+END_TEST
+
+/* Its last mean waits for others that never come to one. */
+START_TEST(another_signal_ends_it_at_once)
+{
+    struct train_options o = of_job();
+    o.sync = "ma,every=1000000";
+    o.checkpoint = NULL;            /* a disk may hold the end up */
+    begin_all(&o);
+    kill(pids[1], SIGTERM);
+    wait_said("this trainer leaves, and the others go on; another one", 1);
+    clock_sleep_until(clock_now_ns() + 1100000000);     /* the least that a person waits */
+    kill(pids[1], SIGTERM);
+    ck_assert_int_eq(end_within(pids[1], 20), 128 + SIGTERM);
+    does_not_say("has left: SIGTERM");
+    end_others(1);
+}
+END_TEST
+
+START_TEST(all_end_where_that_is_asked)
+{
+    struct train_options o = of_job();
+    o.on_term = ON_TERM_ALL;
+    begin_all(&o);
+    kill(pids[1], SIGTERM);
+    for (int k = 0; k < TRAINERS; k++)
+        ck_assert_msg(end_within(pids[k], 20) == 0, "%s", said);
+    says("descant: rank 1 (");
+    says("): SIGTERM: the run ends with a last checkpoint");
+    says("descant: trainer 1 (");
+    says(") was told to end (SIGTERM): all trainers end with a last checkpoint\n");
+    for (int k = 0; k < TRAINERS; k++)
+        ck_assert_double_eq(kept_by(k), logged_of(k, "summary", "examples"));
+}
+END_TEST
+
+static bool catches(pid_t pid, int signal)
+{
+    char path[64], line[256];
+    unsigned long long caught = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *in = fopen(path, "re");
+    while (in && fgets(line, sizeof line, in))
+        sscanf(line, "SigCgt: %llx", &caught);
+    if (in)
+        fclose(in);
+    return caught >> (signal - 1) & 1;
+}
+
+/* Of a job that waits for others. */
+START_TEST(who_is_told_at_the_start_leaves)
+{
+    struct train_options o = of_job();
+    begin_one(&o, 1);
+    /* Check's own handlers, which it begins with, catch both */
+    WAIT_UNTIL(catches(pids[1], SIGTERM) && !catches(pids[1], SIGINT), "%s",
+               (read_said(), said));
+    kill(pids[1], SIGTERM);
+    ck_assert_int_eq(end_within(pids[1], 10), 0);
+    says("descant: SIGTERM before training began: this trainer leaves\n");
+}
+END_TEST
+
+START_TEST(trainers_of_one_machine_end_together)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.on_term = ON_TERM_LEAVE;
+    o.trainers = 2;
+    ck_assert_int_eq(train(&o, &r), 1);
+    says("--on-term leave is for trainers of several machines");
+}
+END_TEST
+
+/* --- under mpirun --- */
+
+/* One rank has a child that tells it, once the log has an interval. */
+static int rank_of_mpi(const char *data, const char *where)
+{
+    const char *open_mpi = getenv("OMPI_COMM_WORLD_RANK"), *pmi = getenv("PMI_RANK");
+    const char *rank = open_mpi ? open_mpi : pmi ? pmi : "?";
+    pid_t self_pid = getpid();
+    snprintf(log_file, sizeof log_file, "%s/run.jsonl", where);
+    snprintf(model_file, sizeof model_file, "%s/model.safetensors", where);
+    struct train_options o = endless();
+    o.data = data;
+    o.trainers = 0;
+    o.watched = true;
+    o.job = "mpi";
+    if (strcmp(rank, "1") == 0 && fork() == 0) {
+        wait_examples(ROWS / 4);
+        kill(self_pid, SIGTERM);
+        _exit(0);
+    }
+    train_know_plan(&o);
+    return train_run(&o, stdout, stderr, NULL);
+}
+
+START_TEST(ranks_of_mpi_end_together)
+{
+    char what[PATH_MAX + 300];
+    struct train_options o = endless();
+    struct train_result r;
+    if (!is_there((enum mpi_library)_i))
+        return;
+    snprintf(what, sizeof what, "-n 3 %s rank %s %s", self, clicks, folder);
+    int status = mpirun((enum mpi_library)_i, "", what);
+    ck_assert_msg(status == 0, "status %d: %s", status, said);
+    says("descant: rank 1 (");
+    says("): SIGTERM: the run ends with a last checkpoint");
+    double kept = examples_kept();
+    ck_assert_double_eq(kept, logged("summary", "examples"));
+    o.log = NULL;
+    o.resume = true;
+    o.epochs = (int64_t)(kept / ROWS) + 2;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_double_eq((double)(r.seen.n - r.own.n), kept);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[1], "rank") == 0)
+        return rank_of_mpi(argv[2], argv[3]);
+    find_modules();
+    TCase *leave = new_case("leave", 100), *twice = new_case("twice", 100);
+    TCase *all = new_case("all", 100), *mpi = new_case("mpi", 100);
+    TCase *cases[] = {leave, twice, all, mpi};
+    for (int k = 0; k < N(cases); k++)
+        tcase_add_checked_fixture(cases[k], set_up_training, remove_folder);
+    tcase_add_test(leave, the_rule);
+    tcase_add_loop_test(leave, one_leaves_and_the_others_go_on, 0, 2);
+    tcase_add_test(leave, who_is_told_at_the_start_leaves);
+    tcase_add_test(twice, another_signal_ends_it_at_once);
+    tcase_add_test(all, all_end_where_that_is_asked);
+    tcase_add_test(all, trainers_of_one_machine_end_together);
+    tcase_add_loop_test(mpi, ranks_of_mpi_end_together, 0, LIBRARIES_RUN);
+    make_clicks();
+    return run_cases(leave, twice, all, mpi, NULL);
+}
