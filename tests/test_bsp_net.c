@@ -1,19 +1,39 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bsp control and local as a person runs them, over shm and under mpirun: real processes,
+/* descant bsp control and local as a person runs them, over shm, over TCP and under mpirun: real processes,
  * some of them killed. This program is also what mpirun starts: "bsp ..." is descant's own command
  * line. */
 #include "harness/bsp.h"
 #include "harness/mpi.h"
+#include "harness/tcp.h"
+
+static char meeting[300];       /* the address where control and locals meet */
+
+static void meet_over(bool tcp)
+{
+    struct tcp_options at;
+
+    snprintf(meeting, sizeof meeting, "shm:%s", segment_name);
+    if (!tcp)
+        return;
+    tcp_test_address(&at, "127.0.0.1", 8);
+    snprintf(meeting, sizeof meeting, "tcp:127.0.0.1:%s", at.port);
+}
+
+static void set_up(void)
+{
+    set_up_bsp();
+    meet_over(false);
+}
 
 static pid_t begin_control(const char *more)
 {
-    return program_aside("bsp control shm:%s --quiet --name %s --params 5 --lr 0.5 --checkpoint %s --log %s "
-                  "%s", segment_name, segment_name, checkpoint, log_file, more);
+    return program_aside("bsp control %s --quiet --name %s --params 5 --lr 0.5 --checkpoint %s --log %s "
+                  "%s", meeting, segment_name, checkpoint, log_file, more);
 }
 
 static pid_t begin_local(const char *more, const char *kind)
 {
-    return program_aside("bsp local shm:%s --name %s %s -- %s module %s", segment_name, segment_name, more,
+    return program_aside("bsp local %s --name %s %s -- %s module %s", meeting, segment_name, more,
                   self, kind);
 }
 
@@ -22,12 +42,13 @@ START_TEST(control_and_locals_are_processes)
 {
     int lines;
     pid_t control = 0, locals[2];
-    if (_i)
+    meet_over(_i / 2);
+    if (_i % 2)
         control = begin_control("--locals 2 --period 5ms");
     for (int k = 0; k < 2; k++)
-        locals[k] = begin_local(_i ? k ? "--modules 2 --number 0" : "--modules 2 --number 1"
-                                   : "--modules 2", "constant");
-    if (!_i)
+        locals[k] = begin_local(_i % 2 ? k ? "--modules 2 --number 0" : "--modules 2 --number 1"
+                                       : "--modules 2", "constant");
+    if (!(_i % 2))
         control = begin_control("--locals 2 --period 5ms");
     wait_modules(4);
     wait_steps(60);
@@ -49,7 +70,8 @@ START_TEST(gradients_are_counted_exactly_once)
 {
     int lines;
     pid_t locals[2];
-    pid_t control = begin_control(_i == 0   ? NEVER_STALE " --locals 2 --period 5ms"
+    meet_over(_i == 3);
+    pid_t control = begin_control(_i % 3 == 0   ? NEVER_STALE " --locals 2 --period 5ms"
                                   : _i == 1 ? NEVER_STALE " --locals 2 --every-gradients 7"
                                             : NEVER_STALE " --locals 2 --period 60s");
     for (int k = 0; k < 2; k++)
@@ -79,6 +101,7 @@ START_TEST(control_is_killed_and_finds_the_locals)
     int lines;
     pid_t modules[2] = {0}, locals[2];
     struct descant_ml_model model;
+    meet_over(_i);
     pid_t control = begin_control("--locals 2 --period 5ms --checkpoint-every 0.02");
     for (int k = 0; k < 2; k++)
         locals[k] = begin_local(k ? "--number 1 --slots 2" : "--number 0 --slots 2", "constant");
@@ -126,6 +149,7 @@ START_TEST(a_local_is_killed_and_comes_again)
     const float gradient[FLOATS] = {3, 3, 3, 3, 3};
     struct descant_ml_model model;
     pid_t locals[2];
+    meet_over(_i);
     pid_t control = begin_control("--locals 2 --period 5ms");
     locals[0] = begin_local("--number 0 --slots 2", "constant");
     locals[1] = begin_local("--number 1 --slots 2", "constant");
@@ -441,11 +465,11 @@ END_TEST
 static TCase *make_case(void)
 {
     TCase *tests = new_case("bsp_net", 90);
-    tcase_add_checked_fixture(tests, set_up_bsp, remove_folder);
-    tcase_add_loop_test(tests, control_and_locals_are_processes, 0, 2);
-    tcase_add_loop_test(tests, gradients_are_counted_exactly_once, 0, 3);
-    tcase_add_test(tests, control_is_killed_and_finds_the_locals);
-    tcase_add_test(tests, a_local_is_killed_and_comes_again);
+    tcase_add_checked_fixture(tests, set_up, remove_folder);
+    tcase_add_loop_test(tests, control_and_locals_are_processes, 0, 4);
+    tcase_add_loop_test(tests, gradients_are_counted_exactly_once, 0, 4);
+    tcase_add_loop_test(tests, control_is_killed_and_finds_the_locals, 0, 2);
+    tcase_add_loop_test(tests, a_local_is_killed_and_comes_again, 0, 2);
     tcase_add_loop_test(tests, a_stopped_local_holds_up_nobody, 0, 2);
     tcase_add_test(tests, a_late_sum_blocks_nothing);
     tcase_add_test(tests, a_local_leaves_in_good_order);

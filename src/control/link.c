@@ -57,6 +57,7 @@ static descant_status open_fabric(struct bsp_link *link, enum bsp_role role,
     struct fabric_options options = {.address = rest,
                                      .rank = launcher->rank,
                                      .size = launcher->size,
+                                     .most = role == BSP_LOCAL ? 0 : (int)o->locals + 1,
                                      .start_s = MEET_S,
                                      .log = log};
     if (launcher->rank < 0 && type != &fabric_mpi) {
@@ -65,6 +66,7 @@ static descant_status open_fabric(struct bsp_link *link, enum bsp_role role,
             return open_any(&link->f, type, options, log);
         if (options.rank == 0 && role == BSP_LOCAL)
             options.rank = -1;  /* control says which one is free */
+        options.joins = role == BSP_LOCAL;
     }
     /* blocks signals before MPI starts threads of its own: these would take the signals
      * that the process waits for where it sleeps, and end it */

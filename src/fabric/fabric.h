@@ -110,11 +110,13 @@ struct link_type;
 struct fabric_options {
     const char *address;        /* the text after "shm:", "mpi:" or "tcp:" */
     int rank, size;             /* rank -1: any */
+    int most;                   /* over a link where ranks come and go: ranks that there can
+                                   be; 0: the address says it */
     double start_s;
     double dead_s;              /* over a link where ranks come and go: a rank that was
                                    silent for so long counts as dead; 0: 10 s */
-    bool joins;                 /* over such a link: the job runs already, and this rank
-                                   founds none */
+    bool joins;                 /* over such a link: others found the job, and rank -1
+                                   does not become 0 */
     double rate;                /* bytes a second that a link may send to each peer; 0: no
                                    limit. The caller spaces exchanges, the link their
                                    bytes */

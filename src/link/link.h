@@ -79,6 +79,7 @@ struct link_entry {
     void *context;                  /* simulated: its world */
     int rank;                       /* of this process; -1: the launcher's, or any */
     double start_s;                 /* the longest wait for the others */
+    bool joins;                     /* a rank -1 does not become 0 */
     double rate;                    /* bytes a second to each peer at most, if the link
                                        can; 0: no limit */
     const struct log *log;

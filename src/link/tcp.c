@@ -379,13 +379,15 @@ static bool meet_all(struct tcp_link *link, struct link_entry *entry)
 
     if (!look_up(link, entry, until) || !secure(link, entry))
         return false;
-    error = link->rank <= 0 ? listen_for_all(link) : 0;
+    if (link->rank > 0 || (link->rank < 0 && entry->joins))
+        return listen_anywhere(link, entry) && come(link, entry, until);
+    error = listen_for_all(link);
     if (link->rank == 0 && error)
         return fails(entry, DESCANT_BAD_ADDRESS,
                      "tcp: rank 0 cannot listen at %s:%s: %s; give an address of "
                      "rank 0's machine, and a free port",
                      o->host, o->port, strerror(error));
-    if (link->rank == 0 || (link->rank < 0 && !error))
+    if (!error)
         return become_first(link) || fails(entry, DESCANT_MEMORY, "tcp: %s", link->why);
     return listen_anywhere(link, entry) && come(link, entry, until);
 }

@@ -41,6 +41,8 @@ static descant_status open_tcp(struct fabric **out, const struct fabric_options 
 
     if (status)
         return status;
+    if (options->most)
+        at.most = options->most;
     if (at.most < options->size)
         at.most = options->size;
     if (!with.size)

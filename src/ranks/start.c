@@ -82,6 +82,7 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
     const struct link_type *type = options->link;
     struct link_entry entry = {.context = options->context, .rank = options->rank,
                                .start_s = options->start_s, .rate = options->rate,
+                               .joins = options->joins,
                                .log = options->log};
 
     m->link = type->meet(&entry, &m->place);
