@@ -110,8 +110,8 @@ struct link_type;
 struct fabric_options {
     const char *address;        /* the text after "shm:", "mpi:" or "tcp:" */
     int rank, size;             /* rank -1: any */
-    int most;                   /* over a link where ranks come and go: ranks that there can
-                                   be; 0: the address says it */
+    int most;                   /* over a link where ranks come and go: ranks that there
+                                   can be; 0: the address says it */
     double start_s;
     double dead_s;              /* over a link where ranks come and go: a rank that was
                                    silent for so long counts as dead; 0: 10 s */

@@ -58,8 +58,8 @@ static void look_at(struct tcp_connection *c, bool out)
     epoll_ctl(c->link->epoll, EPOLL_CTL_MOD, c->fd, &event);
 }
 
-/* The kernel spaces the bytes. Below PACED_LEAST a word would wait too long behind bulk, so
- * there the caller alone keeps to the rate, by the time between exchanges. */
+/* The kernel spaces the bytes. Below PACED_LEAST a word would wait too long behind bulk,
+ * so there the caller alone keeps to the rate, by the time between exchanges. */
 static void pace(const struct tcp_link *link, int fd)
 {
     uint64_t rate = link->rate > PACED_LEAST ? (uint64_t)link->rate : PACED_LEAST;
