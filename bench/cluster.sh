@@ -335,8 +335,8 @@ part_mean() {
 
 # BYTES each way at once, over bare TCP.
 bare() {
-    hosts on host1 "$HOSTS/duplex" 1 host0 7100 67108864 &
-    hosts on host0 "$HOSTS/duplex" 0 host0 7100 67108864
+    hosts on host1 timeout 60 "$HOSTS/duplex" 1 host0 7100 67108864 &
+    hosts on host0 timeout 60 "$HOSTS/duplex" 0 host0 7100 67108864
     wait $!
 }
 
@@ -345,7 +345,7 @@ part_mean_tcp() {
         give_up "mpicc.$library failed"
     cc -O2 -pthread -o "$HOSTS/duplex" "$top/bench/peers/duplex.c" || give_up "duplex.c does not compile"
     # shellcheck disable=SC2016
-    ours='exec "$0" bench exchange --what mean --memory attached --bytes 64M --sync-cpu 0.9 --json \
+    ours='exec "$0" bench exchange --what mean --memory attached --bytes 64M --runs 15 --sync-cpu 0.9 --json \
         --job "$DESCANT_JOB"'
     for link in 1gbit none; do
         set_links $link
@@ -363,11 +363,11 @@ part_mean_tcp() {
         done
         for what in tcp tls MPI_Allreduce bare; do
             ms=$(median "$HOSTS/list.$what")
-            say "bench=cluster" "part=mean-tcp" "what=$what" "link=$link" "bytes=67108864" "ms=$ms" \
-                "ms_least=$(sort -g "$HOSTS/list.$what" | head -n 1)" \
-                "ms_most=$(sort -g "$HOSTS/list.$what" | tail -n 1)" \
-                "share_of_1gbit=$(calc "67108864 * 8e-6 / $ms")" \
-                "cpu_ms=$([ -s "$HOSTS/list.$what.cpu" ] && median "$HOSTS/list.$what.cpu")"
+            set -- "ms=$ms" "ms_least=$(sort -g "$HOSTS/list.$what" | head -n 1)" \
+                "ms_most=$(sort -g "$HOSTS/list.$what" | tail -n 1)"
+            [ $what = MPI_Allreduce ] || set -- "$@" "cpu_ms=$(median "$HOSTS/list.$what.cpu")"
+            [ $link = none ] || set -- "$@" "share_of_bound=$(calc "67108864 * 8e-6 / $ms")"
+            say "bench=cluster" "part=mean-tcp" "link=$link" "what=$what" "bytes=67108864" "$@"
         done
     done
 }

@@ -3,8 +3,9 @@
  * The job is the launcher's: DESCANT_JOB, RANK, WORLD_SIZE.
  *
  * A step begins 5 ms after the one before, or at once where that is past: time that is
- * lost is not made up. It works on the replica for 1 ms, so the CPU that other processes
- * take, such as trainers that start, costs no step; a step that waits does.
+ * lost is not made up. It works on the replica for 1 ms. So a step that waits is lost,
+ * and the CPU that others take, such as trainers that start, is seen apart from that:
+ * queued_ns is the time for which this thread was ready to run and had no core.
  *
  * JSON lines, with times in ms of CLOCK_MONOTONIC, which all hosts of a machine share:
  * start, once the job has let it in; about every 100 ms a window, with counts since the
@@ -50,6 +51,17 @@ static void work(float *w, size_t n, float goal)
     } while (now_ns() < until_ns);
 }
 
+/* /proc/PID/schedstat: ns on a core, ns in the queue for one. */
+static unsigned long long queued_ns(void)
+{
+    unsigned long long ns = 0;
+    FILE *in = fopen("/proc/thread-self/schedstat", "re");
+    if (!in || fscanf(in, "%*u %llu", &ns) != 1)
+        fail("schedstat");
+    fclose(in);
+    return ns;
+}
+
 static void say(struct descant *job, const char *kind, const float *w, size_t n)
 {
     struct descant_stats s;
@@ -62,10 +74,10 @@ static void say(struct descant *job, const char *kind, const float *w, size_t n)
         hash = (hash ^ of.bits) * UINT64_C(1099511628211);
     }
     printf("{\"kind\":\"%s\",\"ms\":%.3f,\"rank\":%d,\"steps\":%llu,\"rounds\":%llu,"
-           "\"stall_ns\":%llu,\"members\":%d,\"epoch\":%u,\"hash\":\"%llx\"}\n",
+           "\"stall_ns\":%llu,\"queued_ns\":%llu,\"members\":%d,\"epoch\":%u,\"hash\":\"%llx\"}\n",
            kind, (double)now_ns() * 1e-6, m.rank, (unsigned long long)s.steps,
-           (unsigned long long)s.rounds, (unsigned long long)s.stall_ns, m.size, m.epoch,
-           (unsigned long long)hash);
+           (unsigned long long)s.rounds, (unsigned long long)s.stall_ns, queued_ns(),
+           m.size, m.epoch, (unsigned long long)hash);
     fflush(stdout);
 }
 

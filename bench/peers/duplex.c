@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +52,7 @@ static double cpu_ms(void)
 static int meet(int rank, const char *host, const char *port)
 {
     struct addrinfo *at, hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_INET};
-    int one = 1, low = LOW;
+    int one = 1;
     if (getaddrinfo(host, port, &hints, &at))
         fail(host);
     int s = socket(AF_INET, SOCK_STREAM, 0);
@@ -67,7 +68,6 @@ static int meet(int rank, const char *host, const char *port)
             s = socket(AF_INET, SOCK_STREAM, 0);
         }
     }
-    setsockopt(s, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
     freeaddrinfo(at);
     return s;
 }
@@ -86,7 +86,12 @@ static void *write_all(void *unused)
 static void read_all(void)
 {
     for (size_t done = 0; done < bytes; ) {
-        ssize_t n = recv(line, in + done, bytes - done, MSG_WAITALL);
+        int low = bytes - done < LOW ? (int)(bytes - done) : LOW;
+        struct pollfd readable = {.fd = line, .events = POLLIN};
+        setsockopt(line, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+        if (poll(&readable, 1, -1) != 1)
+            fail("poll");
+        ssize_t n = recv(line, in + done, bytes - done, MSG_DONTWAIT);
         if (n <= 0)
             fail("recv");
         done += (size_t)n;
