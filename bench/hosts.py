@@ -7,14 +7,16 @@ kills   one host of four is killed every 5 to 20 s, and starts again 1 s later. 
         it sees all kills, and its memory is that of the row
 loss    the held-out loss of a DLRM trained under such kills for LOSS_S, beside the same run without:
         pairs of one seed, in changing order, one host after the other killed, none in the last 10 s
-join    a third host joins two with a model of JOIN_BYTES: their steps/s meanwhile, and its time
+join    a third host joins two with a model of JOIN_BYTES: their steps/s meanwhile, its time until it
+        trains, how much of that passed before a first MB came, and what has come in it
 cuts    groups of 1 and 1, 2 and 2, 1 and 3 hosts (the first coordinator is alone) cannot reach each
         other for CUT_S, and then can again
 
 A trainer of kills, join and cuts is bench/cluster/member.c: a step each 5 ms, of which it works 1 ms, so
 two cores are enough for four hosts. Steps/s are of windows of 1 s, at each tenth of a second, from a
 trainer's first step to its end. Starting trainers take CPU, too: each 5 ms for which a trainer was ready
-to run and had no core (schedstat) counts as a step, but not in steps_per_s_raw and least_per_s_raw.
+to run and had no core (schedstat) counts as a step, up to 200 a second, but not in steps_per_s_raw and
+least_per_s_raw.
 
 BUILD: where the program is (build/gcc). HOSTS_PLANS: the plans, with spaces between them. HOSTS_BYTES
 (4M): the model of kills and cuts. HOSTS_LINK (1gbit). KILLS_MINUTES (30), LOSS_S (60), LOSS_SEEDS (8),
@@ -205,8 +207,8 @@ def windows(life, low_ms=0, high_ms=math.inf):
         took_ms, steps = (line[key] - lines[first][key] for key in ("ms", "steps"))
         queued_ms = (line["queued_ns"] - lines[first]["queued_ns"]) / 1e6
         if took_ms >= 1000:
-            found.append((line["ms"], 1e3 * (steps + queued_ms / STEP_MS) / took_ms,
-                          1e3 * steps / took_ms))
+            fed = min(1e3 * (steps + queued_ms / STEP_MS) / took_ms, 1e3 / STEP_MS)
+            found.append((line["ms"], fed, 1e3 * steps / took_ms))
     return found
 
 
@@ -234,6 +236,12 @@ def grown(life, key, low_ms, high_ms):
 
 def stall_ms(lives):
     return sum(life.last()["stall_ns"] for life in lives if life.last()) / 1e6
+
+
+def received(host):
+    """Bytes that have come to a host by its network card."""
+    devices = pathlib.Path(f"/proc/{(HOSTS / f'{host}.pid').read_text().strip()}/net/dev").read_text()
+    return int(next(line for line in devices.splitlines() if "eth0:" in line).split(":")[1].split()[0])
 
 
 def left_behind():
@@ -358,9 +366,13 @@ def part_join():
         job.together(300)
         began_ms = now_ms()
         job.rest(setting("JOIN_S", 40.0))
+        before_bytes, first_ms = received("host2"), None
         joiner = job.start(2)
         while not joiner.started_ms():
             job.rest(0.05)
+            if not first_ms and received("host2") > before_bytes + 1e6:
+                first_ms = now_ms()
+        came_bytes = received("host2") - before_bytes
         rounds = max(life.last()["rounds"] for life in founders)
         round_s = job.wait(300, lambda l, was=rounds: l["rounds"] > (was if l["rank"] < 2 else 0),
                            "no round with the joiner")
@@ -372,8 +384,9 @@ def part_join():
         job.finish()
         say("join", plan=plan, link=LINK, bytes=size, ratio=meanwhile[1] / before[1], **meanwhile[0],
             before_per_s=before[0]["steps_per_s"], before_least_per_s=before[0]["least_per_s"],
-            came_s=came_s, bytes_s=bytes_s, came_to_bytes=came_s / bytes_s, rounds_until=rounds,
-            round_after_s=round_s, stall_ms=stall_ms(job.lives), memory_mb=memory_mb,
+            came_s=came_s, bytes_s=bytes_s, came_to_bytes=came_s / bytes_s,
+            first_s=((first_ms or came_ms) - joiner.began_ms) / 1e3, came_to_model=came_bytes / size,
+            rounds_until=rounds, round_after_s=round_s, stall_ms=stall_ms(job.lives), memory_mb=memory_mb,
             one_model=one_model(job))
 
 
