@@ -5,8 +5,9 @@
 
 kills   one host of four is killed every 5 to 20 s, and starts again 1 s later. host3 is never killed:
         it sees all kills, and its memory is that of the row
-loss    the held-out loss of a DLRM trained under such kills for LOSS_S, beside the same run without:
-        pairs of one seed, in changing order, one host after the other killed, none in the last 10 s
+loss    the held-out loss of a DLRM after LOSS_EXAMPLES, those of killed hosts too, under such kills of
+        any of the hosts up to 85 % of them, beside the same run without: pairs of one seed, in changing
+        order
 join    a third host joins two with a model of JOIN_BYTES: their steps/s meanwhile, its time until it
         trains, how much of that passed before a first MB came, and what has come in it
 cuts    groups of 1 and 1, 2 and 2, 1 and 3 hosts (the first coordinator is alone) cannot reach each
@@ -19,8 +20,8 @@ to run and had no core (schedstat) counts as a step, up to 200 a second, but not
 least_per_s_raw.
 
 BUILD: where the program is (build/gcc). HOSTS_PLANS: the plans, with spaces between them. HOSTS_BYTES
-(4M): the model of kills and cuts. HOSTS_LINK (1gbit). KILLS_MINUTES (30), LOSS_S (60), LOSS_SEEDS (8),
-LOSS_CLICKS (2000000), JOIN_BYTES (1000M), JOIN_S (40: before the joiner), CUT_S (300)."""
+(4M): the model of kills and cuts. HOSTS_LINK (1gbit). KILLS_MINUTES (30), LOSS_EXAMPLES (1000000),
+LOSS_SEEDS (8), JOIN_BYTES (1000M), JOIN_S (40: before the joiner), CUT_S (300)."""
 
 import json
 import math
@@ -74,7 +75,7 @@ class Life:
     """A process of a rank, from its start to its end, with what it has said."""
 
     def __init__(self, job, rank, number):
-        self.rank, self.began_ms, self.ended_ms = rank, now_ms(), None
+        self.rank, self.number, self.began_ms, self.ended_ms = rank, number, now_ms(), None
         self.said = HOSTS / f"said.{rank}.{number}"
         self.log = HOSTS / f"log.{rank}.{number}"
         variables = [f"RANK={rank}", f"WORLD_SIZE={job.size}", "DESCANT_LOG=warning",
@@ -258,14 +259,13 @@ def left_behind():
 # --- the parts ---
 
 
-def kill_and_start(job, chance, seconds, victims):
-    """For as long; returns the lives that were started."""
-    until, started = time.monotonic() + seconds, []
+def kill_and_start(job, chance, goes_on, victims):
+    """While goes_on(); returns the lives that were started."""
+    started = []
     while True:
-        pause_s = chance.uniform(5, 20)
-        if time.monotonic() + pause_s + 1 > until:
+        job.rest(chance.uniform(5, 20))
+        if not goes_on():
             return started
-        job.rest(pause_s)
         rank = chance.choice(victims)
         for life in job.living():
             if life.rank == rank:
@@ -282,7 +282,9 @@ def part_kills():
         job.rest(5)
         job.seen.clear()
         job.rest(5)
-        started = kill_and_start(job, random.Random(plan), 60 * minutes, [0, 1, 2])
+        until = time.monotonic() + 60 * minutes
+        started = kill_and_start(job, random.Random(plan),
+                                 lambda until=until: time.monotonic() < until, [0, 1, 2])
         together_s = job.together(60)
         job.rest(5)
         witness = [seen for seen in job.seen if seen[0].rank == 3]
@@ -303,10 +305,16 @@ LOSS_MODEL = """--model dlrm --rows 20000 --batch 128 --optimizer adagrad --tabl
     --lr 0.04 --table-lr 0.1""".split()
 
 
-def trained(plan, seed, seconds, kills):
-    """The held-out loss of a run, and the examples that all its processes have trained."""
+def examples_seen():
+    """By all processes of a run, also by those that were killed."""
+    return sum(max([line.get("examples", 0) for line in whole_lines(log, 4096)] or [0])
+               for log in HOSTS.glob("run.*"))
+
+
+def trained(plan, seed, examples, kills):
+    """The held-out loss of a run, its seconds, and how often it was killed."""
     checkpoint = HOSTS / "model"
-    for old in HOSTS.glob("model*"):
+    for old in [*HOSTS.glob("model*"), *HOSTS.glob("run.*")]:
         old.unlink()
 
     def command(rank, number):
@@ -316,44 +324,42 @@ def trained(plan, seed, seconds, kills):
                 "--checkpoint-every", "0", "--quiet", "--log", str(HOSTS / f"run.{number}"),
                 "--log-every", "0.25", *LOSS_MODEL]
 
-    for old in HOSTS.glob("run.*"):
-        old.unlink()
-    job = Job(4, command)
-    while not all(list(HOSTS.glob(f"run.{rank}*")) for rank in range(4)):
-        job.rest(0.05)
-    until = time.monotonic() + seconds
-    started = kill_and_start(job, random.Random(seed), seconds - 10, range(4)) if kills else []
-    job.rest(until - time.monotonic())
+    job, began = Job(4, command), time.monotonic()
+    started = kill_and_start(job, random.Random(seed), lambda: examples_seen() < 0.85 * examples,
+                             range(4)) if kills else []
+    while examples_seen() < examples or not all(
+            [*HOSTS.glob(f"run.{life.number}"), *HOSTS.glob(f"run.{life.number}.*")]
+            for life in job.living()):
+        job.rest(0.1)
+    seconds = time.monotonic() - began
     statuses = job.finish()
     if set(statuses) != {128 + signal.SIGTERM}:
         give_up(f"{plan}, seed {seed}: statuses {statuses}: " +
                 " ".join(life.log.read_text() for life in job.lives))
-    examples = sum(max([line.get("examples", 0) for line in whole_lines(log)] or [0])
-                   for log in HOSTS.glob("run.*"))
     said = subprocess.run([str(BUILD / "descant"), "eval", "--checkpoint", str(checkpoint), "--data",
                            str(HOSTS / "held.tsv"), "--json"], stdout=subprocess.PIPE, check=True)
-    return json.loads(said.stdout)["loss"], examples, len(started)
+    return json.loads(said.stdout)["loss"], seconds, len(started)
 
 
 def part_loss():
-    seconds, seeds = setting("LOSS_S", 60.0), setting("LOSS_SEEDS", 8)
-    for name, rows, seed in (("clicks", setting("LOSS_CLICKS", 2000000), 1), ("held", 200000, 2)):
+    examples, seeds = setting("LOSS_EXAMPLES", 1000000), setting("LOSS_SEEDS", 8)
+    for name, rows, seed in (("clicks", 2 * examples, 1), ("held", 200000, 2)):
         subprocess.run([str(BUILD / "descant"), "gen", "ctr", "--rows", str(rows), "--seed", str(seed),
                         "--out", str(HOSTS / f"{name}.tsv")], stderr=subprocess.DEVNULL, check=True)
     for plan in setting("HOSTS_PLANS", f"shadow-ma shadow-easgd {DELAYED}").split():
-        ratios, losses, examples, kills = [], [], [], 0
+        ratios, losses, times, kills = [], [], [], 0
         for seed in range(1, seeds + 1):
             of = {}
             for with_kills in (seed % 2 == 0, seed % 2 == 1):
-                of[with_kills] = trained(plan, seed, seconds, with_kills)
+                of[with_kills] = trained(plan, seed, examples, with_kills)
             ratios.append(of[True][0] / of[False][0] - 1)
             losses.append(of[False][0])
-            examples.append(of[True][1] / of[False][1])
+            times.append(of[True][1] / of[False][1])
             kills += of[True][2]
         deviation = statistics.stdev(ratios) if seeds > 1 else math.nan
         bound = T95[min(seeds - 2, len(T95) - 1)] * deviation / math.sqrt(seeds)
-        say("loss", plan=plan, seconds=seconds, seeds=seeds, kills=kills,
-            loss=statistics.mean(losses), examples_ratio=statistics.mean(examples),
+        say("loss", plan=plan, examples=examples, seeds=seeds, kills=kills,
+            loss=statistics.mean(losses), time_ratio=statistics.mean(times),
             difference=statistics.mean(ratios), deviation=deviation,
             difference_at_most=statistics.mean(ratios) + bound)
 
