@@ -15,7 +15,8 @@
 #           turns with it MPI_Allreduce of the same library, between buffers after a barrier each, and
 #           in place again and again
 # mean-tcp  a mean of 64 MiB over TCP, plain and with TLS, after a barrier each, over 1 Gb/s and without
-#           a limit; in turns with it MPI_Allreduce, and the same bytes over bare TCP. cpu_ms is rank 0's
+#           a limit, in memory of descant_alloc, and plain in attached memory, which is copied first; in
+#           turns with it MPI_Allreduce, and the same bytes over bare TCP. cpu_ms is rank 0's
 # idle      what an elastic exchange of 4 KiB takes where the owner of half of it is idle, over
 #           1 Gb/s, and that owner's shadow's share of a core
 # ddp       PyTorch DDP, 2 hosts and 1, where PYTHON has torch
@@ -345,15 +346,17 @@ part_mean_tcp() {
         give_up "mpicc.$library failed"
     cc -O2 -pthread -o "$HOSTS/duplex" "$top/bench/peers/duplex.c" || give_up "duplex.c does not compile"
     # shellcheck disable=SC2016
-    ours='exec "$0" bench exchange --what mean --memory attached --bytes 64M --runs 15 --sync-cpu 0.9 --json \
+    ours='exec "$0" bench exchange --what mean --memory "$1" --bytes 64M --runs 15 --sync-cpu 0.9 --json \
         --job "$DESCANT_JOB"'
+    kinds='tcp tls attached MPI_Allreduce bare'
     for link in 1gbit none; do
         set_links $link
         rm -f "$HOSTS"/list.*
         for turn in $(seq "${CLUSTER_PAIRS:-5}"); do
-            for what in tcp tls MPI_Allreduce bare; do
+            for what in $kinds; do
                 case $what in
-                tcp | tls) launch $what 2 sh -c "$ours" "$descant" ;;
+                tcp | tls) launch $what 2 sh -c "$ours" "$descant" shared ;;
+                attached) launch tcp 2 sh -c "$ours" "$descant" attached ;;
                 MPI_Allreduce) launch mpi 2 "$HOSTS/allreduce" 67108864 ;;
                 bare) bare ;;
                 esac >"$HOSTS/said" 2>&1 || give_up "turn $turn of $what: $(cat "$HOSTS/said")"
@@ -361,7 +364,7 @@ part_mean_tcp() {
                 milliseconds cpu_ms <"$HOSTS/said" >>"$HOSTS/list.$what.cpu"
             done
         done
-        for what in tcp tls MPI_Allreduce bare; do
+        for what in $kinds; do
             ms=$(median "$HOSTS/list.$what")
             set -- "ms=$ms" "ms_least=$(sort -g "$HOSTS/list.$what" | head -n 1)" \
                 "ms_most=$(sort -g "$HOSTS/list.$what" | tail -n 1)"
