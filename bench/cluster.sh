@@ -143,10 +143,11 @@ launch() {    # mpi, tcp or tls; hosts
     esac
 }
 
-over_tcp() {    # --secret=FILE or --insecure
+over_tcp() {    # --secret=FILE or --insecure, which one host alone does not take
     secrecy=$1
     shift
-    hosts on host0 "$descant" run --ssh "$top/tests/cluster/rsh" "$secrecy" --plain --restarts 0 \
+    [ "$ranks" -gt 1 ] || secrecy=''
+    hosts on host0 "$descant" run --ssh "$top/tests/cluster/rsh" ${secrecy:+"$secrecy"} --plain --restarts 0 \
         --hosts "$(seq -s , -f 'host%.0f' 0 $((ranks - 1)))" -- "$@"
 }
 
