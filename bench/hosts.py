@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Trainers over TCP on hosts that come and go, made of namespaces, as root: one JSON object a line.
 
-    bench/hosts.py PART ...
+    python3 bench/hosts.py PART ...
 
 kills   one host of four is killed every 5 to 20 s, and starts again 1 s later. host3 is never killed:
         it sees all kills, and its memory is that of the row
