@@ -14,6 +14,9 @@
 # mean      a mean of 64 MiB over 1 Gb/s, after a barrier each, and again and again without one; in
 #           turns with it MPI_Allreduce of the same library, between buffers after a barrier each, and
 #           in place again and again
+# mean-tcp  a mean of 64 MiB over TCP, plain and with TLS, after a barrier each, over 1 Gb/s and without
+#           a limit, in memory of descant_alloc, and plain in attached memory, which is copied first; in
+#           turns with it MPI_Allreduce, and the same bytes over bare TCP. cpu_ms is rank 0's
 # idle      what an elastic exchange of 4 KiB takes where the owner of half of it is idle, over
 #           1 Gb/s, and that owner's shadow's share of a core
 # ddp       PyTorch DDP, 2 hosts and 1, where PYTHON has torch
@@ -25,15 +28,19 @@
 # shadow would have a whole one. What is compared takes turns, and each round begins with the next one:
 # a ratio is the mean, by multiplication, of the medians of each order (four, for three plans and none).
 #
-# BUILD: where the program is. CLUSTER_LINKS (10gbit 1gbit 100mbit), CLUSTER_PLANS, CLUSTER_PAIRS
-# (12), CLUSTER_RUN_S (8), CLUSTER_DELAY (measured), CLUSTER_SYNC_CPU (0: the default),
-# CLUSTER_LIBRARY (openmpi), CLUSTER_CLICKS (2000000), CLUSTER_SEEDS (1 2 3), CLUSTER_HOSTS (1 2 4),
-# CLUSTER_OPTIMIZERS (momentum adaptive), PYTHON (python3): other or less, to try.
+# BUILD: where the program is. CLUSTER_JOBS (mpi): how the hosts of shadow, scaling and delayed meet, mpi,
+# tcp or tls, or several of them, whose plans take turns. CLUSTER_LINKS (10gbit 1gbit 100mbit), also as
+# 1gbit/50ms: with that round trip, for which a program carries each packet (tests/cluster/delay.c).
+# CLUSTER_PLANS, CLUSTER_PAIRS (12; 5 for mean-tcp), CLUSTER_RUN_S (8), CLUSTER_DELAY (measured),
+# CLUSTER_SYNC_CPU (0: the default), CLUSTER_LIBRARY (openmpi), CLUSTER_CLICKS (2000000), CLUSTER_SEEDS
+# (1 2 3), CLUSTER_HOSTS (1 2 4), CLUSTER_OPTIMIZERS (momentum adaptive), PYTHON (python3): other or
+# less, to try.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 top=$PWD
 descant=$top/${BUILD:-build/gcc}/descant
 library=${CLUSTER_LIBRARY:-openmpi}
+jobs=${CLUSTER_JOBS:-mpi}
 links=${CLUSTER_LINKS:-10gbit 1gbit 100mbit}
 plans=${CLUSTER_PLANS:-shadow-easgd shadow-ma shadow-bmuf}
 pairs=${CLUSTER_PAIRS:-12}
@@ -53,9 +60,18 @@ hosts() {
     "$top/tests/cluster/hosts" "$@"
 }
 
+# RATE or RATE/ROUND_TRIP, which is between host0 and each other one.
 set_links() {
+    delay=''
+    case $1 in
+    */*ms)
+        delay=${1##*/}
+        delay=$(calc "${delay%ms} / 2")ms
+        ;;
+    esac
     for host in host0 host1 host2 host3; do
-        hosts link $host "$1"
+        hosts link $host "${1%/*}" "$delay"
+        delay=''
     done
 }
 
@@ -83,6 +99,14 @@ spread() {    # of the numbers of a file: NAME=MEAN NAME_deviation=…
         print name "=" sum / n, name "_deviation=" sqrt(rest / n) }' "$1"
 }
 
+interval() {    # of the ratios of a file: ratio_low=… ratio_high=…, 95 % of their geometric mean
+    awk '{ n++; x[n] = log($1); sum += x[n] } END {
+        split("12.71 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262 2.228 2.201", t)
+        for (i = 1; i <= n; i++) rest += (x[i] - sum / n) ^ 2
+        wide = n < 2 ? 0 : (n <= 12 ? t[n - 1] : 2.2) * sqrt(rest / (n - 1) / n)
+        print "ratio_low=" exp(sum / n - wide), "ratio_high=" exp(sum / n + wide) }' "$1"
+}
+
 calc() {    # an expression of awk
     awk "BEGIN { print $1 }"
 }
@@ -106,22 +130,49 @@ say() {
 # shellcheck disable=SC2016
 on_its_core='host=$(hostname) && exec taskset -c "$((${host#host} % $(nproc --all)))" "$@"'
 
-# Figures of a run: rate (examples/s of all hosts), stall (their mean), shadow (the first host's),
-# least (the stall of the slowest host, which waits for no other) and exchange_s (99 of 100 exchanges
-# took less, on the host whose took longest).
-train() {    # plan, hosts, examples a host
+# COMMAND as one rank on each of the first hosts, of one job.
+launch() {    # mpi, tcp or tls; hosts
+    by=$1
+    ranks=$2
+    shift 2
+    case $by in
+    mpi) hosts mpi --library "$library" --hosts "$ranks" "$@" ;;
+    tcp) over_tcp --insecure "$@" ;;
+    tls) over_tcp "--secret=$HOSTS/secret" "$@" ;;
+    *) give_up "there is no job '$by': mpi, tcp or tls" ;;
+    esac
+}
+
+over_tcp() {    # --secret=FILE or --insecure, which one host alone does not take
+    secrecy=$1
+    shift
+    [ "$ranks" -gt 1 ] || secrecy=''
+    hosts on host0 "$descant" run --ssh "$top/tests/cluster/rsh" ${secrecy:+"$secrecy"} --plain --restarts 0 \
+        --hosts "$(seq -s , -f 'host%.0f' 0 $((ranks - 1)))" -- "$@"
+}
+
+# Figures of a run: rate (examples/s of all hosts), stall (their mean), shadow and rows a second (the
+# first host's), least (the stall of the slowest host, which waits for no other) and exchange_s (99 of
+# 100 exchanges took less, on the host whose took longest).
+train() {    # [JOB:]PLAN, of the first of the jobs where none is named; hosts, examples a host
     work=$HOSTS/work
     rm -rf "$work"
     mkdir "$work"
-    hosts mpi --library "$library" --hosts "$2" sh -c "$on_its_core" sh "$descant" train \
+    case $1 in
+    *:*) launch_on=${1%%:*} ;;
+    *) launch_on=${jobs%% *} ;;
+    esac
+    launch "$launch_on" "$2" sh -c "$on_its_core" sh "$descant" train \
         --data "$HOSTS/clicks.tsv" --epochs 1000000 --quiet --log "$work/log" --log-every 1000 \
-        --sync "$1" --sync-cpu "$sync_cpu" --examples $(($2 * $3)) >"$work/said" 2>&1 ||
+        --sync "${1#*:}" --sync-cpu "$sync_cpu" --examples $(($2 * $3)) >"$work/said" 2>&1 ||
         give_up "a run of $1 failed: $(cat "$work/said")"
     rate=$(cat "$work"/log* | sum '"kind":"summary"' '"examples_per_s":' 1)
     stall=$(cat "$work"/log* | sum '"kind":"summary"' '"stall_share":' "$2")
     least=$(cat "$work"/log* | extreme '"kind":"summary"' '"stall_share":' -1)
     exchange_s=$(cat "$work"/log* | extreme '"kind":"summary"' '"exchange_p99_s":' 1)
     shadow=$(sum "shadow's share of a core" 'core *' 100 <"$work/said")
+    rows=$(sum 'rows sent to other hosts' 'hosts *' "$(sum '  seconds ' 'seconds *' 1 <"$work/said")" \
+        <"$work/said")
 }
 
 sum() {    # lines with this text, the number after that pattern, divided by
@@ -147,7 +198,7 @@ calibrate() {
 }
 
 # Runs plans and none in turns, each round beginning with the next one; of each plan, lists of ratio,
-# rate, none, stall, least, shadow and exchange.
+# rate, none, stall, least, shadow, rows and exchange.
 in_turns() {    # hosts of the plans, those of none, plans
     of_plans=$1
     of_none=$2
@@ -167,6 +218,7 @@ in_turns() {    # hosts of the plans, those of none, plans
             echo "$rate" >>"$list.rate"
             echo "$stall" >>"$list.stall"
             echo "$shadow" >>"$list.shadow"
+            echo "$rows" >>"$list.rows"
             echo "$least" >>"$list.least"
             echo "$exchange_s" >>"$list.exchange"
         done
@@ -183,30 +235,42 @@ in_turns() {    # hosts of the plans, those of none, plans
     done
 }
 
-say_pairs() {    # part, link, plan
+say_pairs() {    # part, link, [JOB:]PLAN
     list=$HOSTS/list.$3
-    say "bench=cluster" "part=$1" "library=$library" "link=$2" "plan=$3" "pairs=$pairs" \
+    case $3 in
+    *:*) said_job=${3%%:*} ;;
+    *) said_job=${jobs%% *} ;;
+    esac
+    # shellcheck disable=SC2046
+    say "bench=cluster" "part=$1" "job=$said_job" "library=$library" "link=$2" "plan=${3#*:}" \
+        "pairs=$pairs" \
         "examples_per_s=$(median "$list.rate")" \
         "none_examples_per_s=$(median "$list.none")" \
         "ratio=$(of_orders "$list")" \
         "ratio_least=$(sort -g "$list.ratio" | head -n 1)" \
-        "ratio_most=$(sort -g "$list.ratio" | tail -n 1)" \
+        "ratio_most=$(sort -g "$list.ratio" | tail -n 1)" $(interval "$list.ratio") \
         "stall_share=$(median "$list.stall")" \
         "stall_least=$(median "$list.least")" \
-        "shadow_cpu_share=$(median "$list.shadow")" \
+        "shadow_cpu_share=$(median "$list.shadow")" "rows_per_s=$(median "$list.rows")" \
         "exchange_p99_s=$(median "$list.exchange")" "step_s=$step_s"
 }
 
 # --- the parts ---
 
 part_shadow() {
+    kinds=$(for job in $jobs; do printf "$job:%s " $plans; done)
     for link in $links; do
         set_links "$link"
+        began=$(date +%s.%N)
         # shellcheck disable=SC2086
-        in_turns 2 2 $plans
-        for plan in $plans; do
-            say_pairs shadow "$link" "$plan"
+        in_turns 2 2 $kinds
+        for kind in $kinds; do
+            say_pairs shadow "$link" "$kind"
         done
+        case $link in
+        */*) say "bench=cluster" "part=delay" "link=$link" \
+            "core_share=$(calc "$(hosts spent host0) / ($(date +%s.%N) - $began)")" ;;
+        esac
     done
 }
 
@@ -269,6 +333,47 @@ part_mean() {
         "again_ms=$again" "allreduce_again_ms=$peer_again" \
         "ratio_again=$(calc "$peer_again / $again")" \
         "bound_ms=$bound" "share_of_bound=$(calc "$bound / $apart")"
+}
+
+# BYTES each way at once, over bare TCP.
+bare() {
+    hosts on host1 timeout 60 "$HOSTS/duplex" 1 host0 7100 67108864 &
+    hosts on host0 timeout 60 "$HOSTS/duplex" 0 host0 7100 67108864
+    wait $!
+}
+
+part_mean_tcp() {
+    mpicc."$library" -O2 -o "$HOSTS/allreduce" "$top/bench/peers/allreduce.c" ||
+        give_up "mpicc.$library failed"
+    cc -O2 -pthread -o "$HOSTS/duplex" "$top/bench/peers/duplex.c" || give_up "duplex.c does not compile"
+    # shellcheck disable=SC2016
+    ours='exec "$0" bench exchange --what mean --memory "$1" --bytes 64M --runs 15 --sync-cpu 0.9 --json \
+        --job "$DESCANT_JOB"'
+    kinds='tcp tls attached MPI_Allreduce bare'
+    for link in 1gbit none; do
+        set_links $link
+        rm -f "$HOSTS"/list.*
+        for turn in $(seq "${CLUSTER_PAIRS:-5}"); do
+            for what in $kinds; do
+                case $what in
+                tcp | tls) launch $what 2 sh -c "$ours" "$descant" shared ;;
+                attached) launch tcp 2 sh -c "$ours" "$descant" attached ;;
+                MPI_Allreduce) launch mpi 2 "$HOSTS/allreduce" 67108864 ;;
+                bare) bare ;;
+                esac >"$HOSTS/said" 2>&1 || give_up "turn $turn of $what: $(cat "$HOSTS/said")"
+                milliseconds ms <"$HOSTS/said" >>"$HOSTS/list.$what"
+                milliseconds cpu_ms <"$HOSTS/said" >>"$HOSTS/list.$what.cpu"
+            done
+        done
+        for what in $kinds; do
+            ms=$(median "$HOSTS/list.$what")
+            set -- "ms=$ms" "ms_least=$(sort -g "$HOSTS/list.$what" | head -n 1)" \
+                "ms_most=$(sort -g "$HOSTS/list.$what" | tail -n 1)"
+            [ $what = MPI_Allreduce ] || set -- "$@" "cpu_ms=$(median "$HOSTS/list.$what.cpu")"
+            [ $link = none ] || set -- "$@" "share_of_bound=$(calc "67108864 * 8e-6 / $ms")"
+            say "bench=cluster" "part=mean-tcp" "link=$link" "what=$what" "bytes=67108864" "$@"
+        done
+    done
 }
 
 part_idle() {
@@ -343,7 +448,10 @@ part_quality() {
     done
 }
 
-[ $# -gt 0 ] || set -- shadow scaling delayed mean idle ddp quality
+[ $# -gt 0 ] || set -- shadow scaling delayed mean mean-tcp idle ddp quality
+case "$jobs $*" in
+*tls* | *mean-tcp*) (umask 077 && "$descant" secret >"$HOSTS/secret") || give_up "no secret" ;;
+esac
 "$descant" gen ctr --rows 200000 --seed 1 --out "$HOSTS/clicks.tsv" >/dev/null 2>&1 ||
     give_up "no clicks"
 case "$*" in
@@ -352,6 +460,7 @@ esac
 for part in "$@"; do
     case $part in
     shadow | scaling | delayed | mean | idle | ddp | quality) part_"$part" ;;
+    mean-tcp) part_mean_tcp ;;
     *) give_up "there is no part '$part'" ;;
     esac
 done

@@ -345,12 +345,12 @@ static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended 
 }
 
 /* A state is written over the last result, which the caller uses until it begins its next
- * exchange. */
+ * exchange. A donor that this rank has not met yet would not get what is asked. */
 static bool may_take(struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
 
-    if (!is_wanted(m) || v->whole)
+    if (!is_wanted(m) || v->whole || !m->peers[v->donor].generation)
         return false;
     if (v->taken.which == VERSION_ROWS)
         return true;
@@ -367,6 +367,8 @@ static void ask(struct ranks *m)
 {
     struct ranks_versions *v = m->versions;
 
+    if (v->asked == 0)          /* the donor may have been met since it was named */
+        v->donor_generation = m->peers[v->donor].generation;
     for (int i = 0; i < FETCHES && v->asked < v->pieces && v->open < RANKS_DEPTH; i++) {
         struct fetch *t = &v->fetches[i];
         if (t->ask.busy || t->receive.busy)

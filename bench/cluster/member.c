@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* A trainer of a job whose hosts come and go, which tells how it fares: member PLAN BYTES.
+ * The job is the launcher's: DESCANT_JOB, RANK, WORLD_SIZE.
+ *
+ * A step begins 5 ms after the one before, or at once where that is past: time that is
+ * lost is not made up. It works on the replica for 1 ms. So a step that waits is lost,
+ * and the CPU that others take, such as trainers that start, is seen apart from that:
+ * queued_ns is the time for which this thread was ready to run and had no core.
+ *
+ * JSON lines, with times in ms of CLOCK_MONOTONIC, which all hosts of a machine share:
+ * start, once the job has let it in; about every 100 ms a window, with counts since the
+ * start; and after SIGTERM, the final mean, end, with a hash of the model. */
+#include <descant.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { STEP_NS = 5000000, WORK_NS = 1000000, WINDOW_MS = 100, PIECE = 4096 };
+
+static volatile sig_atomic_t ends;
+
+static void note(int signal)
+{
+    ends = signal;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "member: %s: %s\n", what, descant_last_error());
+    exit(1);
+}
+
+/* Goes on through the model, and around, each rank to another value. */
+static void work(float *w, size_t n, float goal)
+{
+    static size_t at;
+    int64_t until_ns = now_ns() + WORK_NS;
+    do {
+        for (size_t i = 0; i < PIECE; i++)
+            w[at + i] += 0.01f * (goal - w[at + i]);
+        at = (at + PIECE) % n;
+    } while (now_ns() < until_ns);
+}
+
+/* /proc/PID/schedstat: ns on a core, ns in the queue for one. */
+static unsigned long long queued_ns(void)
+{
+    unsigned long long ns = 0;
+    FILE *in = fopen("/proc/thread-self/schedstat", "re");
+    if (!in || fscanf(in, "%*u %llu", &ns) != 1)
+        fail("schedstat");
+    fclose(in);
+    return ns;
+}
+
+static void say(struct descant *job, const char *kind, const float *w, size_t n)
+{
+    struct descant_stats s;
+    struct descant_members m;
+    uint64_t hash = UINT64_C(14695981039346656037);
+    if (descant_stats(job, &s) || descant_members(job, &m))
+        fail(kind);
+    for (size_t i = 0; w && i < n; i++) {
+        union { float f; uint32_t bits; } of = {w[i]};
+        hash = (hash ^ of.bits) * UINT64_C(1099511628211);
+    }
+    printf("{\"kind\":\"%s\",\"ms\":%.3f,\"rank\":%d,\"steps\":%llu,\"rounds\":%llu,"
+           "\"stall_ns\":%llu,\"queued_ns\":%llu,\"members\":%d,\"epoch\":%u,\"hash\":\"%llx\"}\n",
+           kind, (double)now_ns() * 1e-6, m.rank, (unsigned long long)s.steps,
+           (unsigned long long)s.rounds, (unsigned long long)s.stall_ns, queued_ns(),
+           m.size, m.epoch, (unsigned long long)hash);
+    fflush(stdout);
+}
+
+static void train(struct descant *job, float *w, size_t n)
+{
+    struct descant_members m;
+    if (descant_members(job, &m))
+        fail("members");
+    int64_t due_ns = now_ns(), said_ns = due_ns;
+    while (!ends) {
+        work(w, n, (float)m.rank);
+        if (descant_step(job))
+            fail("step");
+        int64_t now = now_ns();
+        if (now - said_ns >= WINDOW_MS * INT64_C(1000000)) {
+            say(job, "window", NULL, 0);
+            said_ns = now;
+        }
+        due_ns = due_ns + STEP_NS > now ? due_ns + STEP_NS : now;
+        struct timespec due = {due_ns / 1000000000, due_ns % 1000000000};
+        while (!ends && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL))
+            ;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct descant_options o = descant_options_default();
+    struct sigaction action = {.sa_handler = note};
+    struct descant *job;
+    float *w = NULL;
+    if (argc != 3)
+        return 2;
+    size_t n = strtoull(argv[2], NULL, 10) / sizeof *w / PIECE * PIECE;
+    o.plan = argv[1];
+    sigaction(SIGTERM, &action, NULL);
+    if (descant_open(&job, &o) || !(w = descant_alloc(job, "w", n)) || descant_start(job))
+        fail("start");
+    say(job, "start", NULL, 0);
+    train(job, w, n);
+    if (descant_finish(job, DESCANT_FINAL_MEAN))
+        fail("finish");
+    say(job, "end", w, n);
+    return descant_close(job) != DESCANT_OK;
+}

@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: MIT
+"""Trainers over TCP on hosts that come and go, made of namespaces, as root: one JSON object a line.
+
+    python3 bench/hosts.py PART ...
+
+kills   one host of four is killed every 5 to 20 s, and starts again 1 s later. host3 is never killed:
+        it sees all kills, and its memory is that of the row
+loss    the held-out loss of a DLRM after LOSS_EXAMPLES, those of killed hosts too, under such kills of
+        any of the hosts up to 85 % of them, beside the same run without: pairs of one seed, in changing
+        order
+join    a third host joins two with a model of JOIN_BYTES: their steps/s meanwhile, its time until it
+        trains, how much of that passed before a first MB came, and what has come in it
+cuts    groups of 1 and 1, 2 and 2, 1 and 3 hosts (the first coordinator is alone) cannot reach each
+        other for CUT_S, and then can again
+
+A trainer of kills, join and cuts is bench/cluster/member.c: a step each 5 ms, of which it works 1 ms, so
+two cores are enough for four hosts. Steps/s are of windows of 1 s, at each tenth of a second, from a
+trainer's first step to its end. Starting trainers take CPU, too: each 5 ms for which a trainer was ready
+to run and had no core (schedstat) counts as a step, up to 200 a second, but not in steps_per_s_raw and
+least_per_s_raw.
+
+BUILD: where the program is (build/gcc). HOSTS_PLANS: the plans, with spaces between them. HOSTS_BYTES
+(4M): the model of kills and cuts. HOSTS_LINK (1gbit). KILLS_MINUTES (30), LOSS_EXAMPLES (1000000),
+LOSS_SEEDS (8), JOIN_BYTES (1000M), JOIN_S (40: before the joiner), CUT_S (300)."""
+
+import json
+import math
+import os
+import pathlib
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+TOP = pathlib.Path(__file__).resolve().parents[1]
+BUILD = TOP / os.environ.get("BUILD", "build/gcc")
+MAKER = str(TOP / "tests/cluster/hosts")
+HOSTS = pathlib.Path(os.environ.get("HOSTS", "/nowhere"))
+LINK = os.environ.get("HOSTS_LINK", "1gbit")
+RATE = {"gbit": 1e9, "mbit": 1e6}
+STEP_MS = 5
+SHADOW = "shadow-ma,gap=40 shadow-easgd,gap=40"      # a round each 0.2 s: four hosts have two cores
+DELAYED = "dasgd-delta,every=40,delay=40"
+T95 = [6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771,
+       1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725]      # one-sided, for 1, 2, ... degrees
+
+
+def setting(name, default):
+    return type(default)(os.environ.get(name, default))
+
+
+def bytes_of(text):
+    return int(float(text.rstrip("KMG")) * {"K": 1e3, "M": 1e6, "G": 1e9}.get(text[-1], 1))
+
+
+def give_up(text):
+    sys.exit(f"bench: {text}")
+
+
+def hosts(*words):
+    subprocess.run([MAKER, *map(str, words)], check=True)
+
+
+def say(part, **row):
+    shown = {k: round(v, 5) if isinstance(v, float) else v for k, v in row.items()}
+    print(json.dumps({"bench": "hosts", "part": part, **shown}, separators=(",", ":")), flush=True)
+
+
+# --- trainers ---
+
+
+class Life:
+    """A process of a rank, from its start to its end, with what it has said."""
+
+    def __init__(self, job, rank, number):
+        self.rank, self.number, self.began_ms, self.ended_ms = rank, number, now_ms(), None
+        self.said = HOSTS / f"said.{rank}.{number}"
+        self.log = HOSTS / f"log.{rank}.{number}"
+        variables = [f"RANK={rank}", f"WORLD_SIZE={job.size}", "DESCANT_LOG=warning",
+                     f"DESCANT_JOB=tcp:host0:7000,secret={HOSTS}/secret", f"DESCANT_TLS_MODULE={BUILD}"]
+        with open(self.said, "w") as said, open(self.log, "w") as log:
+            self.process = subprocess.Popen(
+                [MAKER, "on", f"host{rank}", "env", *variables, *job.command(rank, number)],
+                stdout=said, stderr=log)
+
+    def lines(self):
+        return whole_lines(self.said)
+
+    def last(self):
+        lines = whole_lines(self.said, 4096)
+        return lines[-1] if lines else None
+
+    def started_ms(self):
+        """When the job had let it in; None: it has not, or the process died before."""
+        first = self.lines()[:1]
+        return first[0]["ms"] if first else None
+
+    def kill(self):
+        self.ended_ms = now_ms()
+        self.process.kill()
+        self.process.wait()
+
+    def status(self, seconds):
+        """That the process ends with, once it was told to end."""
+        self.ended_ms = now_ms()
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return give_up(f"rank {self.rank} does not end: {self.log.read_text()}")
+
+    def resources(self):
+        """KB of memory, descriptors, threads."""
+        proc = pathlib.Path(f"/proc/{self.process.pid}")
+        status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+        return (int(status["VmRSS"].split()[0]), len(list((proc / "fd").iterdir())),
+                int(status["Threads"]))
+
+
+class Job:
+    """Ranks 0 to size - 1, each on the host of its number, all their processes, and what those were
+    seen to have: (life, seconds, KB of memory, descriptors, threads)."""
+
+    def __init__(self, size, command):
+        self.size, self.command, self.lives, self.seen = size, command, [], []
+        for rank in range(size):
+            self.start(rank)
+
+    def start(self, rank):
+        self.lives.append(Life(self, rank, len(self.lives)))
+        return self.lives[-1]
+
+    def living(self):
+        return [life for life in self.lives if life.ended_ms is None]
+
+    def check(self):
+        for life in self.living():
+            if life.process.poll() is not None:
+                give_up(f"rank {life.rank} has ended by itself: {life.log.read_text()}")
+
+    def wait(self, seconds, true, what):
+        """Until true of every living trainer's last line; how long that took, in seconds."""
+        began = time.monotonic()
+        while True:
+            self.check()
+            last = [life.last() for life in self.living()]
+            if all(last) and all(true(line) for line in last):
+                return time.monotonic() - began
+            if time.monotonic() - began > seconds:
+                give_up(f"{what}: {last}; " + " ".join(l.log.read_text() for l in self.living()))
+            time.sleep(0.05)
+
+    def together(self, seconds, rounds=0):
+        """All living trainers know of each other, and have merged more rounds than these."""
+        n = len(self.living())
+        return self.wait(seconds, lambda l: l["members"] == n and l["rounds"] > rounds,
+                         f"{n} trainers do not come together in {seconds} s")
+
+    def rest(self, seconds):
+        """Looks at all of them each second."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.check()
+            for life in self.living():
+                self.seen.append((life, time.monotonic(), *life.resources()))
+            time.sleep(max(0, min(1, until - time.monotonic())))
+
+    def finish(self):
+        living = self.living()
+        for life in living:
+            life.process.terminate()
+        return [life.status(60) for life in living]
+
+
+def now_ms():
+    return time.monotonic() * 1e3
+
+
+def whole_lines(path, most=None):
+    """The objects of a file of JSON lines, or those in its last bytes; not what is torn."""
+    with open(path, "rb") as file:
+        if most:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+        return [json.loads(line) for line in file.read().splitlines()
+                if line.startswith(b"{") and line.endswith(b"}")]
+
+
+def member(plan, size):
+    return lambda rank, number: [str(HOSTS / "member"), plan, str(size)]
+
+
+def one_model(job):
+    return len({life.last()["hash"] for life in job.lives if life.last()["kind"] == "end"}) == 1
+
+
+# --- figures ---
+
+
+def windows(life, low_ms=0, high_ms=math.inf):
+    """Within those times, for each line a second after the first: its time, the steps/s of the second
+    before it, and the same with the time in which it had no core."""
+    lines = [l for l in life.lines() if l["kind"] != "end" and low_ms <= l["ms"] <= high_ms]
+    found, first = [], 0
+    for line in lines:
+        while first + 1 < len(lines) and line["ms"] - lines[first + 1]["ms"] >= 1000:
+            first += 1
+        took_ms, steps = (line[key] - lines[first][key] for key in ("ms", "steps"))
+        queued_ms = (line["queued_ns"] - lines[first]["queued_ns"]) / 1e6
+        if took_ms >= 1000:
+            fed = min(1e3 * (steps + queued_ms / STEP_MS) / took_ms, 1e3 / STEP_MS)
+            found.append((line["ms"], fed, 1e3 * steps / took_ms))
+    return found
+
+
+def below_half_s(found):
+    longest = since = 0
+    for ms, per_s, _ in found:
+        since = (since or ms) if per_s < 1e3 / STEP_MS / 2 else 0
+        longest = max(longest, ms - since + 1000 if since else 0)
+    return longest / 1e3
+
+
+def speed(lives, low_ms=0, high_ms=math.inf):
+    """Of these trainers: median and least of the windows' steps/s, and the longest below half."""
+    found = [windows(life, low_ms, high_ms) for life in lives]
+    rates, raw = ([line[k] for each in found for line in each] or [math.nan] for k in (1, 2))
+    return {"steps_per_s": statistics.median(rates), "least_per_s": min(rates),
+            "below_half_s": max(below_half_s(each) for each in found),
+            "steps_per_s_raw": statistics.median(raw), "least_per_s_raw": min(raw)}
+
+
+def grown(life, key, low_ms, high_ms):
+    lines = [l for l in life.lines() if low_ms <= l["ms"] <= high_ms]
+    return lines[-1][key] - lines[0][key] if lines else 0
+
+
+def stall_ms(lives):
+    return sum(life.last()["stall_ns"] for life in lives if life.last()) / 1e6
+
+
+def received(host):
+    """Bytes that have come to a host by its network card."""
+    devices = pathlib.Path(f"/proc/{(HOSTS / f'{host}.pid').read_text().strip()}/net/dev").read_text()
+    return int(next(line for line in devices.splitlines() if "eth0:" in line).split(":")[1].split()[0])
+
+
+def left_behind():
+    """Files in /dev/shm and in the temporary folder of each host."""
+    found = 0
+    for host in sorted(HOSTS.glob("host*.pid")):
+        name = host.stem
+        said = subprocess.run([MAKER, "on", name, "find", "/dev/shm", str(HOSTS / f"{name}.tmp"),
+                               "-mindepth", "1"], stdout=subprocess.PIPE, text=True, check=True)
+        found += len(said.stdout.split())
+    return found
+
+
+# --- the parts ---
+
+
+def kill_and_start(job, chance, goes_on, victims):
+    """While goes_on(); returns the lives that were started."""
+    started = []
+    while True:
+        job.rest(chance.uniform(5, 20))
+        if not goes_on():
+            return started
+        rank = chance.choice(victims)
+        for life in job.living():
+            if life.rank == rank:
+                life.kill()
+        job.rest(1)
+        started.append(job.start(rank))
+
+
+def part_kills():
+    minutes = setting("KILLS_MINUTES", 30.0)
+    for plan in setting("HOSTS_PLANS", f"{SHADOW} {DELAYED}").split():
+        job = Job(4, member(plan, bytes_of(setting("HOSTS_BYTES", "4M"))))
+        job.together(60)
+        job.rest(5)
+        job.seen.clear()
+        job.rest(5)
+        until = time.monotonic() + 60 * minutes
+        started = kill_and_start(job, random.Random(plan),
+                                 lambda until=until: time.monotonic() < until, [0, 1, 2])
+        together_s = job.together(60)
+        job.rest(5)
+        witness = [seen for seen in job.seen if seen[0].rank == 3]
+        statuses = job.finish()
+        came = [life.started_ms() - life.began_ms for life in started if life.started_ms()] or [0]
+        say("kills", plan=plan, minutes=minutes, kills=len(started), **speed(job.lives),
+            stall_ms=stall_ms(job.lives), came_s=statistics.median(came) / 1e3,
+            came_most_s=max(came) / 1e3, together_s=together_s,
+            memory_mb=witness[0][2] / 1e3, memory_grown_mb=(witness[-1][2] - witness[0][2]) / 1e3,
+            fds=witness[0][3], fds_last=witness[-1][3], fds_most=max(seen[3] for seen in job.seen),
+            threads=witness[0][4], threads_last=witness[-1][4],
+            threads_most=max(seen[4] for seen in job.seen), left_behind=left_behind(),
+            ended_well=set(statuses) == {0}, one_model=one_model(job))
+
+
+# Large enough that no run gets through the data: a loss of examples seen twice would say nothing.
+LOSS_MODEL = """--model dlrm --rows 20000 --batch 128 --optimizer adagrad --table-optimizer adagrad
+    --lr 0.04 --table-lr 0.1""".split()
+
+
+def examples_seen():
+    """By all processes of a run, also by those that were killed."""
+    return sum(max([line.get("examples", 0) for line in whole_lines(log, 4096)] or [0])
+               for log in HOSTS.glob("run.*"))
+
+
+def trained(plan, seed, examples, kills):
+    """The held-out loss of a run, its seconds, and how often it was killed."""
+    checkpoint = HOSTS / "model"
+    for old in [*HOSTS.glob("model*"), *HOSTS.glob("run.*")]:
+        old.unlink()
+
+    def command(rank, number):
+        return ["taskset", "-c", str(rank % os.cpu_count()), str(BUILD / "descant"), "train",
+                "--trainers", "0", "--data", str(HOSTS / "clicks.tsv"), "--epochs", "1000000",
+                "--sync", plan, "--seed", str(seed), "--checkpoint", str(checkpoint),
+                "--checkpoint-every", "0", "--quiet", "--log", str(HOSTS / f"run.{number}"),
+                "--log-every", "0.25", *LOSS_MODEL]
+
+    job, began = Job(4, command), time.monotonic()
+    started = kill_and_start(job, random.Random(seed), lambda: examples_seen() < 0.85 * examples,
+                             range(4)) if kills else []
+    while examples_seen() < examples or not all(
+            [*HOSTS.glob(f"run.{life.number}"), *HOSTS.glob(f"run.{life.number}.*")]
+            for life in job.living()):
+        job.rest(0.1)
+    seconds = time.monotonic() - began
+    statuses = job.finish()
+    if set(statuses) != {128 + signal.SIGTERM}:
+        give_up(f"{plan}, seed {seed}: statuses {statuses}: " +
+                " ".join(life.log.read_text() for life in job.lives))
+    said = subprocess.run([str(BUILD / "descant"), "eval", "--checkpoint", str(checkpoint), "--data",
+                           str(HOSTS / "held.tsv"), "--json"], stdout=subprocess.PIPE, check=True)
+    return json.loads(said.stdout)["loss"], seconds, len(started)
+
+
+def part_loss():
+    examples, seeds = setting("LOSS_EXAMPLES", 1000000), setting("LOSS_SEEDS", 8)
+    for name, rows, seed in (("clicks", 2 * examples, 1), ("held", 200000, 2)):
+        subprocess.run([str(BUILD / "descant"), "gen", "ctr", "--rows", str(rows), "--seed", str(seed),
+                        "--out", str(HOSTS / f"{name}.tsv")], stderr=subprocess.DEVNULL, check=True)
+    for plan in setting("HOSTS_PLANS", f"shadow-ma shadow-easgd {DELAYED}").split():
+        ratios, losses, times, kills = [], [], [], 0
+        for seed in range(1, seeds + 1):
+            of = {}
+            for with_kills in (seed % 2 == 0, seed % 2 == 1):
+                of[with_kills] = trained(plan, seed, examples, with_kills)
+            ratios.append(of[True][0] / of[False][0] - 1)
+            losses.append(of[False][0])
+            times.append(of[True][1] / of[False][1])
+            kills += of[True][2]
+        deviation = statistics.stdev(ratios) if seeds > 1 else math.nan
+        bound = T95[min(seeds - 2, len(T95) - 1)] * deviation / math.sqrt(seeds)
+        say("loss", plan=plan, examples=examples, seeds=seeds, kills=kills,
+            loss=statistics.mean(losses), time_ratio=statistics.mean(times),
+            difference=statistics.mean(ratios), deviation=deviation,
+            difference_at_most=statistics.mean(ratios) + bound)
+
+
+def part_join():
+    size = bytes_of(setting("JOIN_BYTES", "1000M"))
+    bytes_s = 8 * size / (float(LINK[:-4]) * RATE[LINK[-4:]])
+    for plan in setting("HOSTS_PLANS", SHADOW).split():
+        job = Job(2, member(plan, size))
+        founders = job.living()
+        job.together(300)
+        began_ms = now_ms()
+        job.rest(setting("JOIN_S", 40.0))
+        before_bytes, first_ms = received("host2"), None
+        joiner = job.start(2)
+        while not joiner.started_ms():
+            job.rest(0.05)
+            if not first_ms and received("host2") > before_bytes + 1e6:
+                first_ms = now_ms()
+        came_bytes = received("host2") - before_bytes
+        rounds = max(life.last()["rounds"] for life in founders)
+        round_s = job.wait(300, lambda l, was=rounds: l["rounds"] > (was if l["rank"] < 2 else 0),
+                           "no round with the joiner")
+        came_ms, came_s = joiner.started_ms(), (joiner.started_ms() - joiner.began_ms) / 1e3
+        before, meanwhile = ((speed(founders, a, b), sum(grown(l, "steps", a, b) for l in founders) /
+                              (b - a)) for a, b in ((began_ms, joiner.began_ms),
+                                                    (joiner.began_ms, came_ms)))
+        memory_mb = max(seen[2] for seen in job.seen) / 1e3
+        job.finish()
+        say("join", plan=plan, link=LINK, bytes=size, ratio=meanwhile[1] / before[1], **meanwhile[0],
+            before_per_s=before[0]["steps_per_s"], before_least_per_s=before[0]["least_per_s"],
+            came_s=came_s, bytes_s=bytes_s, came_to_bytes=came_s / bytes_s,
+            first_s=((first_ms or came_ms) - joiner.began_ms) / 1e3, came_to_model=came_bytes / size,
+            rounds_until=rounds, round_after_s=round_s, stall_ms=stall_ms(job.lives), memory_mb=memory_mb,
+            one_model=one_model(job))
+
+
+CUTS = {"1/1": (2, [1]), "2/2": (4, [2, 3]), "1/3": (4, [0])}
+
+
+def part_cuts():
+    cut_s, dead_s = setting("CUT_S", 300.0), 10
+    for plan in setting("HOSTS_PLANS", SHADOW).split():
+        for groups, (n, apart) in CUTS.items():
+            job = Job(n, member(plan, bytes_of(setting("HOSTS_BYTES", "4M"))))
+            job.together(60)
+            job.rest(5)
+            cut_ms = now_ms()
+            hosts("split", *[f"host{rank}" for rank in apart])
+            job.rest(cut_s)
+            rounds = max(life.last()["rounds"] for life in job.living())
+            healed_ms = now_ms()
+            for rank in apart:
+                hosts("heal", f"host{rank}")
+            merged_s = job.together(120, 0)
+            after = {life.rank: life.last()["rounds"] for life in job.living()}
+            merged_s += job.wait(60, lambda l, after=after: l["rounds"] > after[l["rank"]], "no round")
+            quiet_ms = cut_ms + 1e3 * (dead_s * 9 / 8 + 2)      # an epoch is found by then
+            made = [sum(grown(l, "rounds", quiet_ms, healed_ms) for l in job.living()
+                        if (l.rank in apart) == side) for side in (False, True)]
+            figures = speed(job.lives, cut_ms, healed_ms)
+            stalled = sum(grown(life, "stall_ns", cut_ms, now_ms()) for life in job.lives) / 1e6
+            job.finish()
+            say("cuts", plan=plan, groups=groups, cut_s=cut_s, **figures, stall_ms=stalled,
+                rounds_together=rounds, rounds_in_cut=made[0], rounds_in_cut_apart=made[1],
+                merged_s=merged_s, one_model=one_model(job))
+
+
+PARTS = {"kills": part_kills, "loss": part_loss, "join": part_join, "cuts": part_cuts}
+
+
+def main():
+    unknown = [name for name in sys.argv[1:] if name not in PARTS]
+    if unknown or not sys.argv[1:]:
+        give_up(f"there is no part '{' '.join(unknown)}': allowed: {', '.join(PARTS)}")
+    if "HOSTS" not in os.environ:
+        why = subprocess.run([MAKER, "missing"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        if why:
+            give_up(why.strip())
+        os.execv(MAKER, [MAKER, "with", "4", sys.executable, *sys.argv])
+    (HOSTS / "secret").touch(0o600)
+    with open(HOSTS / "secret", "w") as secret:
+        subprocess.run([str(BUILD / "descant"), "secret"], stdout=secret, check=True)
+    subprocess.run(["cc", "-O2", "-I", str(TOP / "include"), str(TOP / "bench/cluster/member.c"),
+                    str(BUILD / "libdescant.a"), "-o", str(HOSTS / "member"), "-pthread", "-ldl", "-lm"],
+                   check=True)
+    for rank in range(4):
+        hosts("link", f"host{rank}", LINK)
+    for name in sys.argv[1:]:
+        PARTS[name]()
+
+
+if __name__ == "__main__":
+    main()
