@@ -331,6 +331,7 @@ void ranks_members_form(struct ranks *m)
     const struct ledger_options options = options_of(m);
 
     m->ledger = ledger_init(m->ledger_memory, &options, m->now_ns, m->list, 0);
+    ranks_agree_form(m);
     if (waits_for_round(m))
         make_ready(m);
     obey_all(m);

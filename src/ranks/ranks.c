@@ -77,7 +77,8 @@ static const struct fabric_rows rows = {
 
 /* The functions that all links share. */
 #define RANKS_TYPE                                                                      \
-    .rows = &rows, .post = &ranks_post, .alloc = ranks_alloc, .share = ranks_share,     \
+    .rows = &rows, .post = &ranks_post, .agree = &ranks_agree, .alloc = ranks_alloc,    \
+    .share = ranks_share,                                                               \
     .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
     .close = ranks_close
 

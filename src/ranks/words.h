@@ -7,7 +7,7 @@
 #include "ranks/ledger.h"
 
 enum {
-    RANKS_PROTOCOL = 12,        /* of the words and pieces between ranks */
+    RANKS_PROTOCOL = 13,        /* of the words and pieces between ranks */
     RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
@@ -30,7 +30,8 @@ enum ranks_what {
     WORD_FORM,          /* from rank 0, where ranks come and go: the list with which the
                            job begins */
     WORD_ALIVE,         /* to a member of a round that lasts */
-    WORD_ROWS_NONE, WORD_ROWS_LACK      /* rows.c */
+    WORD_ROWS_NONE, WORD_ROWS_LACK,     /* rows.c */
+    WORD_AGREE, WORD_AGREE_HAVE, WORD_AGREE_CALL, WORD_AGREED   /* agree.c */
 };
 
 /* The ledger's part of a word (struct ledger_decision). */

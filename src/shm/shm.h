@@ -68,6 +68,10 @@ struct shm {
     float *moved;               /* the result of an elastic chunk */
     bool *left;                 /* elastic chunks to do */
     struct shm_post *post;      /* NULL: the lane is not used */
+    /* Of the one thread that makes agreements. */
+    struct shm_agree *agree;    /* shared; NULL: none was made */
+    uint64_t agreed;            /* the number of this trainer's last result; 0: none */
+    uint32_t agree_bell;        /* its bell, before it looked */
     const struct kernels *kernels;
     double cores;
     struct shm_round round;
@@ -236,6 +240,8 @@ enum fabric_progress shm_pull(struct shm *shm, uint64_t word, unsigned source,
 enum fabric_progress shm_pulled(struct shm *shm);
 /* A trainer at its end lets joiners take its state; false: nothing to do. */
 bool shm_show(struct shm *shm, uint64_t word);
+/* Whether the holder of a lock {generation 32, slot + 1} has died. */
+bool shm_lock_dead(const struct shm *shm, uint64_t lock);
 void shm_begin_elastic(struct shm *shm);
 enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part);
 
@@ -255,5 +261,9 @@ void shm_waits_sleep(struct shm *shm, uint64_t until_ns);
 /* --- parcels between rank 0 and the others of a machine (post.c) --- */
 
 extern const struct fabric_post shm_post;
+
+/* --- agreements (agree.c) --- */
+
+extern const struct fabric_agree shm_agree;
 
 #endif
