@@ -44,12 +44,12 @@ enum { AGREED_KEPT = 64 };
 
 struct agreed {
     uint64_t number, hash;
+    uint64_t epoch;             /* that stood */
 };
 
 struct trainer_agree {
     bool open;
     uint64_t next_ns;           /* it offers then */
-    uint64_t epoch;             /* that stood when it had its last result */
     int n;                      /* results; the last ones: */
     struct agreed last[AGREED_KEPT];
 };

@@ -3,7 +3,8 @@
  * agreement: a mean, any, a broadcast, and so on; one that has had no result begins with a mean. In
  * a mean each brings 1 at its own place, and in the second half the number for which it offers. So:
  *
- *   1 all that live and have a result of one number have the same bits
+ *   1 all that live and have a result of one number have the same bits; but for ranks that were
+ *     cut off while others vouched for the deaths of all who had their results
  *   2 a mean has its own offer in it, where it was a member all the time, others once at most, and
  *     none that was of the number before
  *   3 nobody that trains waits for ever (faults.c looks) */
@@ -34,7 +35,7 @@ static struct agree_value value_of(const struct ranks_world *w, int rank)
         value.n = 1;
         value.bytes[0] = rank == (int)(number % n);
     } else {
-        value.from = (int)(number % n);
+        value.from = 0;         /* so that others are like it again soon */
         value.n = rank == value.from ? sizeof number : 0;
         memcpy(value.bytes, &number, value.n);
     }
@@ -47,6 +48,14 @@ static uint64_t hash_of(const struct agree_value *value)
                    value->n);
 }
 
+/* Deaths that were vouched for took an epoch at least so far, which others do not know. */
+enum { VOUCHED = 16 };
+
+static uint64_t epoch_of(const struct world_trainer *t)
+{
+    return ledger_view(ranks_of(t->f)->ledger).epoch;
+}
+
 /* 1 */
 static void check_others(struct ranks_world *w, int rank, const struct agreed *mine)
 {
@@ -54,7 +63,8 @@ static void check_others(struct ranks_world *w, int rank, const struct agreed *m
         const struct trainer_agree *a = &w->trainers[k].agree;
         for (int i = 0; w->trainers[k].f && simulated_lives(w->link, k) &&
                         i < (a->n < AGREED_KEPT ? a->n : AGREED_KEPT); i++)
-            if (a->last[i].number == mine->number && a->last[i].hash != mine->hash)
+            if (a->last[i].number == mine->number && a->last[i].hash != mine->hash &&
+                a->last[i].epoch + VOUCHED > mine->epoch)
                 world_fail(w, rank, "agreement %llu is not what rank %d has",
                            (unsigned long long)mine->number, k);
     }
@@ -62,7 +72,7 @@ static void check_others(struct ranks_world *w, int rank, const struct agreed *m
 
 /* 2 */
 static void check_mean(struct ranks_world *w, int rank, const struct agree_value *value,
-                       uint64_t number)
+                       uint64_t number, uint64_t before)
 {
     int n = w->options.ranks, n_in = 0;
     double x[2 * WORLD_MOST];
@@ -78,8 +88,8 @@ static void check_mean(struct ranks_world *w, int rank, const struct agree_value
             world_fail(w, rank, "agreement %llu of %d has %g of rank %d, for number %g",
                        (unsigned long long)number, n_in, times, k, stamp);
     }
-    uint64_t epoch = ledger_view(ranks_of(w->trainers[rank].f)->ledger).epoch;
-    if (!(x[rank] > 0) && epoch == w->trainers[rank].agree.epoch)
+    const struct world_trainer *t = &w->trainers[rank];
+    if (!(x[rank] > 0) && epoch_of(t) == before)
         world_fail(w, rank, "agreement %llu lacks its own offer", (unsigned long long)number);
 }
 
@@ -87,7 +97,7 @@ static void take(struct ranks_world *w, int rank, const struct agree_value *valu
 {
     struct trainer_agree *a = &w->trainers[rank].agree;
     const struct agreed mine = {ranks_agree_kept(ranks_of(w->trainers[rank].f))->number,
-                                hash_of(value)};
+                                hash_of(value), epoch_of(&w->trainers[rank])};
 
     a->open = false;
     a->next_ns = simulated_now(w->link) + (uint64_t)(rng_uniform(&w->rng) * (double)w->agree_ns);
@@ -98,11 +108,11 @@ static void take(struct ranks_world *w, int rank, const struct agree_value *valu
                (unsigned long long)mine.hash);
     if (w->lied_to)
         return;
+    uint64_t before = a->n ? a->last[(a->n - 1) % AGREED_KEPT].epoch : 0;
     a->last[a->n++ % AGREED_KEPT] = mine;
     check_others(w, rank, &mine);
     if (value->kind == AGREE_MEAN && !value->status)
-        check_mean(w, rank, value, mine.number);
-    a->epoch = ledger_view(ranks_of(w->trainers[rank].f)->ledger).epoch;
+        check_mean(w, rank, value, mine.number, before);
 }
 
 void world_agree_turn(struct ranks_world *w, int rank)
