@@ -120,6 +120,13 @@ static void begin(int rank)
 
 enum { OVER_SHM, OVER_TCP, FABRICS };
 
+/* ThreadSanitizer finds fault with the MPI libraries. */
+#ifdef __SANITIZE_THREAD__
+enum { MPI_RUN = 0 };
+#else
+enum { MPI_RUN = LIBRARIES_RUN };
+#endif
+
 static void begin_all(int over, const char *of_plan, int ranks)
 {
     struct tcp_options at;
@@ -348,6 +355,6 @@ int main(int argc, char **argv)
     tcase_add_loop_test(all, a_shadow_plan_is_not_stalled, 0, FABRICS);
     tcase_add_loop_test(all, a_death_in_an_open_agreement, 0, 2 * FABRICS);
     tcase_add_loop_test(all, deaths_at_any_moment, 0, FABRICS);
-    tcase_add_loop_test(all, ranks_of_mpi_agree, 0, LIBRARIES_RUN);
+    tcase_add_loop_test(all, ranks_of_mpi_agree, 0, MPI_RUN);
     return run_mpi(argc, argv, parts, sizeof parts / sizeof *parts, all);
 }

@@ -144,19 +144,20 @@ static bool is_answered(struct shm *shm, struct agree_value *result)
 
 /* --- the table --- */
 
-static descant_status offer(struct fabric *f, const struct agree_value *value)
+descant_status shm_agree_start(struct shm *shm)
+{
+    void *block = NULL;
+    descant_status status = shm->fabric.type->share(&shm->fabric, "descant agreements",
+                                                    sizeof *shm->agree, &block);
+    shm->agree = block;
+    return status;
+}
+
+static void offer(struct fabric *f, const struct agree_value *value)
 {
     struct shm *shm = shm_of(f);
-    void *block = shm->agree;
-
-    if (!block) {
-        descant_status status =
-            f->type->share(f, "descant agreements", sizeof *shm->agree, &block);
-        if (status)
-            return status;
-        shm->agree = block;
-    }
     struct shm_offer *mine = own(shm);
+
     atomic_store_explicit(&mine->made, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     mine->number = shm->agreed ? shm->agreed + 1 : 0;
@@ -164,7 +165,6 @@ static descant_status offer(struct fabric *f, const struct agree_value *value)
     atomic_store_explicit(&mine->answer, 0, memory_order_release);
     atomic_store_explicit(&mine->made, word_make(shm->meet.generation, 1),
                           memory_order_release);
-    return DESCANT_OK;
 }
 
 static bool look(struct fabric *f, struct agree_value *result)

@@ -432,6 +432,8 @@ static descant_status shm_start(struct fabric *f, const struct fabric_start *sta
     meet_door_give(&shm->meet);
     if (!status)
         status = start_own(shm, start);
+    if (!status)
+        status = shm_agree_start(shm);
     if (status)
         return status;
     shm->start = *start;

@@ -69,7 +69,7 @@ struct shm {
     bool *left;                 /* elastic chunks to do */
     struct shm_post *post;      /* NULL: the lane is not used */
     /* Of the one thread that makes agreements. */
-    struct shm_agree *agree;    /* shared; NULL: none was made */
+    struct shm_agree *agree;    /* shared; set by start */
     uint64_t agreed;            /* the number of this trainer's last result; 0: none */
     uint32_t agree_bell;        /* its bell, before it looked */
     const struct kernels *kernels;
@@ -265,5 +265,6 @@ extern const struct fabric_post shm_post;
 /* --- agreements (agree.c) --- */
 
 extern const struct fabric_agree shm_agree;
+descant_status shm_agree_start(struct shm *shm);
 
 #endif

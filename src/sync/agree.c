@@ -89,11 +89,8 @@ static descant_status agree(struct descant *job, const char *call,
         agree_fold(1, &offer, 1, value);
         status = DESCANT_OK;
     } else {
-        pthread_mutex_lock(&job->sharing);
-        status = f->type->agree->offer(f, value);
-        pthread_mutex_unlock(&job->sharing);
-        if (status == DESCANT_OK)
-            status = wait(job, value);
+        f->type->agree->offer(f, value);
+        status = wait(job, value);
     }
     pthread_mutex_unlock(&job->agreeing);
     if (status == DESCANT_OK && value->status != DESCANT_OK)
