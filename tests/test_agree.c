@@ -458,7 +458,7 @@ static const struct fabric_agree *agree_of(struct job *job)
 static void offer(struct job *job, int k, struct agree_value value)
 {
     has[k] = false;
-    agree_of(job)->offer(job->peers[k].f, &value);
+    ck_assert_int_eq(agree_of(job)->offer(job->peers[k].f, &value), DESCANT_OK);
 }
 
 /* Until all from..to-1 have their results, or for so long; exchanges go on meanwhile. */

@@ -288,7 +288,7 @@ struct fabric_post {
  * them. A trainer that dies, leaves or begins its final exchange is not waited for. */
 struct fabric_agree {
     /* Offers this trainer's value to the next agreement, as no other offer is open. */
-    void (*offer)(struct fabric *f, const struct agree_value *value);
+    descant_status (*offer)(struct fabric *f, const struct agree_value *value);
 
     /* True, once: the result is here, the same for all that get it. */
     bool (*look)(struct fabric *f, struct agree_value *result);

@@ -203,7 +203,7 @@ void ranks_agree_turned(struct ranks *m)
 
 /* --- the table --- */
 
-static void offer(struct fabric *f, const struct agree_value *value)
+static descant_status offer(struct fabric *f, const struct agree_value *value)
 {
     struct ranks_agree *a = ranks_of(f)->agree;
 
@@ -214,6 +214,7 @@ static void offer(struct fabric *f, const struct agree_value *value)
     a->answered = a->ready = false;
     a->open = true;
     pthread_mutex_unlock(&a->lock);
+    return DESCANT_OK;
 }
 
 static bool look(struct fabric *f, struct agree_value *result)

@@ -144,20 +144,27 @@ static bool is_answered(struct shm *shm, struct agree_value *result)
 
 /* --- the table --- */
 
+/* The pages are taken by the first offer: most jobs make no agreements. */
 descant_status shm_agree_start(struct shm *shm)
 {
     void *block = NULL;
-    descant_status status = shm->fabric.type->share(&shm->fabric, "descant agreements",
-                                                    sizeof *shm->agree, &block);
+    descant_status status = arena_map(&shm->meet.arena, region_at(REGION_AGREE),
+                                      sizeof *shm->agree, ARENA_WRITE, &block);
     shm->agree = block;
     return status;
 }
 
-static void offer(struct fabric *f, const struct agree_value *value)
+static descant_status offer(struct fabric *f, const struct agree_value *value)
 {
     struct shm *shm = shm_of(f);
     struct shm_offer *mine = own(shm);
+    descant_status status = shm->agreed ? DESCANT_OK
+                                        : arena_take(&shm->meet.arena,
+                                                     region_at(REGION_AGREE),
+                                                     sizeof *shm->agree);
 
+    if (status)
+        return status;
     atomic_store_explicit(&mine->made, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
     mine->number = shm->agreed ? shm->agreed + 1 : 0;
@@ -165,6 +172,7 @@ static void offer(struct fabric *f, const struct agree_value *value)
     atomic_store_explicit(&mine->answer, 0, memory_order_release);
     atomic_store_explicit(&mine->made, word_make(shm->meet.generation, 1),
                           memory_order_release);
+    return DESCANT_OK;
 }
 
 static bool look(struct fabric *f, struct agree_value *result)

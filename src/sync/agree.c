@@ -81,16 +81,16 @@ static descant_status agree(struct descant *job, const char *call,
                             struct agree_value *value)
 {
     struct fabric *f = job->fabric;
-    descant_status status;
+    descant_status status = DESCANT_OK;
 
-    if (!f->type->agree) {
+    if (f->type->agree) {
+        status = f->type->agree->offer(f, value);
+        if (status == DESCANT_OK)
+            status = wait(job, value);
+    } else {
         const struct agree_value mine = *value;
         struct agree_offer offer = {.rank = f->rank, .number = 1, .value = &mine};
         agree_fold(1, &offer, 1, value);
-        status = DESCANT_OK;
-    } else {
-        f->type->agree->offer(f, value);
-        status = wait(job, value);
     }
     pthread_mutex_unlock(&job->agreeing);
     if (status == DESCANT_OK && value->status != DESCANT_OK)
