@@ -224,7 +224,7 @@ static struct descant *begin(const char *address, const char *plan, int rank, in
 static void check_alone(struct descant *job)
 {
     double x[2] = {1.5, -INFINITY};
-    int flag = 7;
+    int flag = 256;
     char bytes[8] = "abc";
     size_t n = 4;
 
@@ -445,6 +445,63 @@ START_TEST(one_thread_at_a_time)
 }
 END_TEST
 
+/* Their slots are in another order. */
+START_TEST(shared_memory_adds_in_the_order_of_ranks)
+{
+    static const int ranks[TRAINERS] = {2, 0, 1};
+    static const double brings[TRAINERS] = {1e16, 1, -1e16};
+
+    new_address("");
+    for (int k = 0; k < TRAINERS; k++)
+        mates[k] = (struct mate){.job = begin(job_address, "none", ranks[k], TRAINERS),
+                                 .rank = ranks[k]};
+    for (int k = 0; k < TRAINERS; k++)
+        pthread_create(&mates[k].thread, NULL, start_job, mates[k].job);
+    join_mates(0);
+    for (int k = 0; k < TRAINERS; k++) {
+        const struct agree_value value = mean_of(1, brings[ranks[k]]);
+        shm_agree.offer(mates[k].job->fabric, &value);
+    }
+    struct agree_value result;
+    ck_assert(shm_agree.look(mates[0].job->fabric, &result));
+    ck_assert(mean_at(&result, 0) == 0);
+    close_mates();
+}
+END_TEST
+
+static _Atomic int refused;
+
+static int agree_in_event(void *user, const struct descant_event *event)
+{
+    int flag = 0;
+
+    (void)event;
+    refused = descant_agree_any(*(struct descant **)user, &flag);
+    return 0;
+}
+
+START_TEST(no_callback_of_events_makes_one)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job;
+
+    new_address("");
+    o.job = job_address;
+    o.plan = "shadow-ma";
+    o.on_event = agree_in_event;
+    o.event_user = &job;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", 100));
+    start_job(job);
+    struct descant *other = begin(job_address, "shadow-ma", 1, 0);
+    start_job(other);
+    WAIT_UNTIL(refused, "no event");
+    ck_assert_int_eq(refused, DESCANT_INVALID);
+    descant_close(other);
+    descant_close(job);
+}
+END_TEST
+
 /* --- every fabric, in one thread --- */
 
 static struct agree_value got[MOST];
@@ -554,21 +611,22 @@ START_TEST(nobody_is_answered_before_all_have_offered)
 }
 END_TEST
 
-/* One of them leaves, comes late, and begins its finish. */
+/* One of them begins its finish, or leaves. */
 START_TEST(only_those_at_work_are_waited_for)
 {
     struct job job;
-    job_init(&job, _i, 100, false);
+    bool leaves = _i >= N_ROWS;
+    job_init(&job, _i % N_ROWS, 100, false);
     int size = job.row->size, last = size - 1;
     if (agree_of(&job) && size > 1) {
         job_form(&job);
         for (int k = 0; k < last; k++)
             offer(&job, k, mean_of(1, k));
         ck_assert(!agree_all(&job, 0, last, 0.01));
-        if (job.row->fixed)
-            begin_final(&job, last);
-        else
+        if (leaves)
             peer_close(&job, last);
+        else
+            begin_final(&job, last);
         for (int tries = 0; tries < 2 && !has[0]; tries++) {
             bool open = job.peers[last].open;
             job.peers[last].open = false;       /* its exchange is not waited for here */
@@ -578,6 +636,66 @@ START_TEST(only_those_at_work_are_waited_for)
         ck_assert(has[0] && has[last - 1]);
         check_same(0, last);
         ck_assert(mean_at(&got[0], 0) == (last - 1) / 2.0);
+    }
+    job_fini(&job);
+}
+END_TEST
+
+/* Bulk leaves only while its sender polls, which one that has its result need not do. */
+START_TEST(who_has_the_result_is_not_needed)
+{
+    struct job job;
+    job_init(&job, _i, 100, false);
+    int size = job.row->size, left = size;
+    if (agree_of(&job)) {
+        job_form(&job);
+        for (int k = 0; k < size; k++)
+            offer(&job, k, mean_of(AGREE_MOST, k));
+        for (int turn = 0; turn < 100000 && left > 0; turn++)
+            for (int k = 0; k < size; k++) {
+                if (has[k])
+                    continue;
+                if (agree_of(&job)->serve)
+                    agree_of(&job)->serve(job.peers[k].f);
+                has[k] = agree_of(&job)->look(job.peers[k].f, &got[k]);
+                left -= has[k];
+                if (!has[k])
+                    job.row->type->wait(job.peers[k].f, job_now(&job) + 100000);
+            }
+        ck_assert_int_eq(left, 0);
+        check_same(0, size);
+    }
+    job_fini(&job);
+}
+END_TEST
+
+/* And not the next trainer's of its rank, which may have its place. */
+START_TEST(an_offer_ends_with_its_trainer)
+{
+    struct job job;
+    job_init(&job, _i, 100, false);
+    int last = job.row->size - 1;
+    if (agree_of(&job) && takes_joiners(&job) && last > 0) {
+        job_form(&job);
+        offer(&job, last, mean_of(1, 100));
+        agree_all(&job, last, last + 1, 0.01);
+        peer_close(&job, last);
+        for (int k = 0; k < last; k++)
+            peer_begin(&job, k, (struct exchange){.weight = 1});
+        finish(&job);
+        peer_again(&job, last, 1);
+        ck_assert(!drive(&job, -1, 0.02));
+        for (int k = 0; k < last; k++)
+            peer_begin(&job, k, (struct exchange){.weight = 1});
+        ck_assert(drive(&job, last, BOUND_S));
+        peer_begin(&job, last, (struct exchange){.weight = 1});
+        finish(&job);
+        for (int k = 0; k < last; k++)
+            offer(&job, k, mean_of(1, 2));
+        ck_assert(!agree_all(&job, 0, last, 0.02));
+        offer(&job, last, mean_of(1, 2));
+        ck_assert(agree_all(&job, 0, last + 1, BOUND_S));
+        ck_assert(mean_at(&got[0], 0) == 2);
     }
     job_fini(&job);
 }
@@ -676,9 +794,13 @@ int main(void)
     tcase_add_test(jobs, calls_that_differ_fail_for_all);
     tcase_add_test(jobs, one_thread_at_a_time);
     tcase_add_test(jobs, who_folds_may_die);
+    tcase_add_test(jobs, shared_memory_adds_in_the_order_of_ranks);
+    tcase_add_test(jobs, no_callback_of_events_makes_one);
     tcase_add_loop_test(fabrics, every_fabric_agrees, 0, N_ROWS);
     tcase_add_loop_test(fabrics, nobody_is_answered_before_all_have_offered, 0, N_ROWS);
-    tcase_add_loop_test(fabrics, only_those_at_work_are_waited_for, 0, N_ROWS);
+    tcase_add_loop_test(fabrics, only_those_at_work_are_waited_for, 0, 2 * N_ROWS);
+    tcase_add_loop_test(fabrics, who_has_the_result_is_not_needed, 0, N_ROWS);
+    tcase_add_loop_test(fabrics, an_offer_ends_with_its_trainer, 0, N_ROWS);
     tcase_add_loop_test(fabrics, a_newcomer_joins_in, 0, N_ROWS);
     return run_cases(rule, jobs, fabrics, NULL);
 }

@@ -83,7 +83,8 @@ static struct agree_offer offer_of(const struct shm *shm, unsigned slot, uint64_
                                 .value = waits ? &offer->value : NULL};
 }
 
-/* Trainers at work, ascending by rank. slots: of each. */
+/* Trainers at work, ascending by rank: members, which no trainer at its end is while others
+ * are at work. slots: of each. */
 static int at_work(const struct shm *shm, uint64_t number, struct agree_offer *offers,
                    unsigned *slots)
 {
@@ -93,8 +94,7 @@ static int at_work(const struct shm *shm, uint64_t number, struct agree_offer *o
 
     for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
         uint64_t life = slot_life(roster, s);
-        if (!(members & slot_bit(s)) || !life_alive(life) ||
-            life_state(life) == LIFE_FINAL)
+        if (!(members & slot_bit(s)) || !life_alive(life))
             continue;
         const struct agree_offer made = offer_of(shm, s, number);
         int k = n++;
