@@ -433,14 +433,19 @@ END_TEST
 START_TEST(one_thread_at_a_time)
 {
     struct descant *job = begin("self", "none", 0, 1);
+    char waits[200];
     int flag = 0;
 
     start_job(job);
-    pthread_mutex_lock(&job->agreeing);         /* as another thread does that waits */
+    atomic_store(&job->agreeing, true);         /* as another thread does that waits */
     ck_assert_int_eq(descant_agree_any(job, &flag), DESCANT_ORDER);
     ck_assert_ptr_nonnull(strstr(descant_last_error(), "another thread"));
-    pthread_mutex_unlock(&job->agreeing);
+    descant_waits(job, waits, sizeof waits);
+    ck_assert_ptr_nonnull(strstr(waits, "trainer 0 waits for the others' agreement"));
+    atomic_store(&job->agreeing, false);
     ck_assert_int_eq(descant_agree_any(job, &flag), DESCANT_OK);
+    descant_waits(job, waits, sizeof waits);
+    ck_assert_ptr_null(strstr(waits, "agreement"));
     descant_close(job);
 }
 END_TEST

@@ -20,7 +20,7 @@ static descant_status enter(struct descant *job, const char *call)
 
     if (status == DESCANT_OK)
         status = events_refuse(job, call);
-    if (status == DESCANT_OK && pthread_mutex_trylock(&job->agreeing) != 0)
+    if (status == DESCANT_OK && atomic_exchange(&job->agreeing, true))
         status = log_fail(&job->log, DESCANT_ORDER,
                           "%s: another thread of this trainer is in an agreement", call);
     return status;
@@ -92,7 +92,7 @@ static descant_status agree(struct descant *job, const char *call,
         struct agree_offer offer = {.rank = f->rank, .number = 1, .value = &mine};
         agree_fold(1, &offer, 1, value);
     }
-    pthread_mutex_unlock(&job->agreeing);
+    atomic_store(&job->agreeing, false);
     if (status == DESCANT_OK && value->status != DESCANT_OK)
         status = log_fail(&job->log, (descant_status)value->status, "%s: %.*s", call,
                           (int)value->n, (const char *)value->bytes);
@@ -148,7 +148,7 @@ descant_status descant_agree_broadcast(struct descant *job, void *bytes, size_t 
         return status;
     if (job->fabric->rank == from) {
         if (*n > AGREE_BYTES || *n > room) {
-            pthread_mutex_unlock(&job->agreeing);
+            atomic_store(&job->agreeing, false);
             return log_fail(&job->log, DESCANT_INVALID, "%s: %zu bytes, at most %d", call,
                             *n, (int)(room < AGREE_BYTES ? room : AGREE_BYTES));
         }

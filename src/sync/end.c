@@ -157,7 +157,6 @@ void job_destroy(struct descant *job, bool keeps)
     pthread_cond_destroy(&job->turn);
     pthread_mutex_destroy(&job->breaking);
     pthread_mutex_destroy(&job->sharing);
-    pthread_mutex_destroy(&job->agreeing);
     pthread_mutex_destroy(&job->machine);
     memory_give(job);
 }

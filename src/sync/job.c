@@ -132,7 +132,6 @@ descant_status descant_open(struct descant **out, const struct descant_options *
     pthread_mutex_init(&job->machine, NULL);
     pthread_mutex_init(&job->breaking, NULL);
     pthread_mutex_init(&job->sharing, NULL);
-    pthread_mutex_init(&job->agreeing, NULL);
     pthread_cond_init(&job->turn, NULL);
     job->log = log;
     events_init(&job->events, options);

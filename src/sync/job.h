@@ -50,7 +50,8 @@ struct descant {
                                            job */
     pthread_mutex_t sharing;            /* the fabric's alloc, share and start: one at a
                                            time */
-    pthread_mutex_t agreeing;           /* held by the thread that makes an agreement */
+    _Atomic bool agreeing;              /* a thread makes an agreement; set and cleared by
+                                           it */
 
     /* The machine: the holder of this lock advances the round. It guards all that
      * follows. */
