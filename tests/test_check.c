@@ -32,7 +32,7 @@ static bool to_lead(uint32_t what)
 {
     return what == WORD_HELLO || what == WORD_HERE ||
            what == WORD_LEAVE || what == WORD_ROWS || what == WORD_ROWS_HAVE ||
-           what == WORD_ROWS_NONE || what == WORD_AGREE || what == WORD_AGREE_HAVE;
+           what == WORD_ROWS_NONE || what == WORD_AGREE;
 }
 
 static struct word_facts facts_for(uint32_t what)
@@ -55,7 +55,8 @@ static struct word_facts facts_for(uint32_t what)
 static bool by_any(uint32_t what)
 {
     return what == WORD_FENCE || what == WORD_PROPOSE || what == WORD_STANDS ||
-           what == WORD_TAKE || what == WORD_ALIVE;
+           what == WORD_TAKE || what == WORD_ALIVE ||
+           what == WORD_AGREE_HAVE;
 }
 
 static bool good(uint32_t what)

@@ -55,7 +55,7 @@ struct hostile_lie {
 static const struct hostile_lie lies[] = {
     /* words of any kind */
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_AGREED + 1,
-     "a word of kind 28"},
+     "a word of kind 27"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), -1, "a word of kind 4294967295"},
     {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, -1, "a word of"},
     {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, 7 - WORD_BYTES, "a word of 7 bytes"},
@@ -70,8 +70,6 @@ static const struct hostile_lie lies[] = {
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_BYE, "BYE: rank 0 alone says it"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_AGREED,
      "AGREED: rank 0 alone says it"},
-    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_AGREE_CALL,
-     "AGREE_CALL: rank 0 alone says it"},
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_ROWS_CALL,
      "ROWS_CALL: rank 0 alone"},
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_ROWS_GO, "ROWS_GO: rank 0 alone"},
@@ -86,9 +84,7 @@ static const struct hostile_lie lies[] = {
      "ROWS_HAVE: it is for rank 0 alone"},
 
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_AGREE, "AGREE: it is for rank 0 alone"},
-    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_AGREE_HAVE,
-     "AGREE_HAVE: it is for rank 0 alone"},
-    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_AGREE_CALL, "AGREE_CALL: out of turn"},
+    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_AGREE_HAVE, "AGREE_HAVE: out of turn"},
     {M, 1, TAG_WORD, WORD_HERE, MORE, 0, 0, WORD_AGREE_HAVE, "AGREE_HAVE: out of turn"},
     {M, 1, TAG_WORD, WORD_AGREE, SET, WORD(kind), 9, "AGREE: a value of kind 9"},
     {M, 1, TAG_WORD, WORD_AGREE, SET, WORD(n), 4104, "AGREE: a value of 4104 bytes"},

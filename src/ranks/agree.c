@@ -5,13 +5,12 @@
  *               each coordinator of a later epoch
  *   AGREED      from the coordinator: a result, which this rank keeps. `final`: all
  *               members have it, and the call to which it is the answer may end
- *   AGREE_CALL  from the coordinator, in a new epoch: what does this rank keep?
- *   AGREE_HAVE  to the coordinator: this rank keeps this result; with the bytes, where
- *               the result was told in an earlier epoch
+ *   AGREE_HAVE  to the coordinator: this rank keeps that result. With the bytes to a rank
+ *               that is to become a member, before PROPOSE and STANDS
  *
  * No call ends with a result that some member of the epoch does not keep
  * (docs/members.md, "Agreements"). Where the link is fixed the epoch is the only one and
- * no word is lost, so AGREED is final at once, and nothing is called for or said twice.
+ * no word is lost, so AGREED is final at once, and nothing is said twice.
  *
  * offer and look belong to the thread that makes the agreement, all else to the holder of
  * the round machine. */
@@ -98,26 +97,25 @@ static void say_offer(struct ranks *m)
     a->said_ns = m->now_ns;
 }
 
-/* A result that this epoch's coordinator has told is named alone. */
-static void say_kept(struct ranks *m)
+bool ranks_agree_tell(struct ranks *m, int rank)
 {
     const struct ranks_kept *kept = &m->agree->kept;
     struct ranks_word word = {.what = WORD_AGREE_HAVE, .agree = kept->number,
                               .refers = kept->epoch};
-    bool told = kept->epoch == ledger_view(m->ledger).epoch;
 
-    if (kept->number && !told)
-        ranks_agree_pack(&word, &kept->value);
-    ranks_tell(m, m->coordinator, word, kept->value.bytes, (size_t)word.n);
+    if (!kept->number || rank == m->f.rank)
+        return true;
+    ranks_agree_pack(&word, &kept->value);
+    return ranks_tell(m, rank, word, kept->value.bytes, kept->value.n);
 }
 
 /* --- words that come --- */
 
-/* False: what this rank keeps is newer. */
+/* False: what this rank keeps is newer. A later epoch counts for more than a higher
+ * number: a rank may come back from a job that has ended. */
 static bool keep(struct ranks_kept *kept, const struct ranks_word *word, uint64_t epoch)
 {
-    if (word->agree < kept->number ||
-        (word->agree == kept->number && epoch < kept->epoch))
+    if (epoch < kept->epoch || (epoch == kept->epoch && word->agree < kept->number))
         return false;
     kept->number = word->agree;
     kept->epoch = epoch;
@@ -140,8 +138,10 @@ static void hear_agreed(struct ranks *m, const struct ranks_word *word)
             memcpy(&a->answer, &a->kept.value, agree_size(&a->kept.value));
     }
     pthread_mutex_unlock(&a->lock);
+    const struct ranks_word have = {.what = WORD_AGREE_HAVE, .agree = a->kept.number,
+                                    .refers = a->kept.epoch};
     if (!word->final)
-        say_kept(m);
+        ranks_tell(m, m->coordinator, have, NULL, 0);
     m->moved = true;
 }
 
@@ -149,13 +149,7 @@ void ranks_agree_hear(struct ranks *m, const struct ranks_word *word)
 {
     if (word->what == WORD_AGREED)
         hear_agreed(m, word);
-    else
-        say_kept(m);
-}
-
-void ranks_agree_take(struct ranks *m, const struct ranks_word *word)
-{
-    if (word->n && word->agree)
+    else if (word->kind != AGREE_NONE)
         keep(&m->agree->kept, word, word->refers);
 }
 

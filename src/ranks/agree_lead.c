@@ -2,14 +2,12 @@
 /* The coordinator's part in agreements (agree.c has the words). In each epoch, in this
  * order:
  *
- *   1. Where ranks come and go all members say which result they keep. Of the results
- *      with the highest number the one that was told in the latest epoch counts: if a
- *      call ended with a result, all members of that epoch kept it, so the members of
- *      this one know it.
- *   2. That result is told to all members, as if it were this epoch's.
- *   3. Once all members keep it, it is final: offers with its number are answered.
- *   4. Once all members at work have offered, the offers are folded into the next result
- *      (fabric/agree.c), which is told to all. 3 follows.
+ *   1. The result that this rank keeps is told to all members, as if it were this
+ *      epoch's. If a call ended with a result, all members of that epoch kept it, and
+ *      newcomers were told, so the coordinator of this one keeps it.
+ *   2. Once all members keep it, it is final: offers with its number are answered.
+ *   3. Once all members at work have offered, the offers are folded into the next result
+ *      (fabric/agree.c), which is told to all. 2 follows.
  *
  * All of this goes on in the coordinator's polls, also after its trainer has left. */
 #include "ranks/lead.h"
@@ -20,7 +18,6 @@ enum { AGAIN = 4 /* in the time `dead` */ };
 
 struct agree_peer {
     bool has;                   /* it keeps the result that this rank keeps */
-    bool said;                  /* it has said what it keeps, in this epoch */
     uint32_t serial;            /* of its offer, */
     uint64_t number;
     struct agree_value *offer;  /* as many bytes as it has; NULL: none is open */
@@ -32,8 +29,8 @@ struct ranks_agree_lead {
     int *ranks;                 /* (size) theirs */
     int n_offers;               /* open */
     uint64_t epoch;             /* of all of this */
-    bool all_said, told, final; /* told, final: the result that this rank keeps */
-    uint64_t said_ns;           /* members were called, or told, last */
+    bool told, final;           /* the result that this rank keeps */
+    uint64_t said_ns;           /* members were told last */
     struct agree_value result;
 };
 
@@ -106,15 +103,10 @@ static void hear_offer(struct ranks *m, int from, const struct ranks_word *word)
 
 static void hear_kept(struct ranks *m, int from, const struct ranks_word *word)
 {
-    struct ranks_agree_lead *all = m->agree_lead;
-    struct agree_peer *peer = &all->peers[from];
     const struct ranks_kept *kept = ranks_agree_kept(m);
 
-    peer->said = true;
-    if (!all->told)
-        ranks_agree_take(m, word);
-    else
-        peer->has |= word->agree == kept->number && word->refers == kept->epoch;
+    if (m->agree_lead->told && word->agree == kept->number && word->refers == kept->epoch)
+        m->agree_lead->peers[from].has = true;
 }
 
 /* Begins anew where another epoch stands. */
@@ -128,9 +120,9 @@ static void follow_epoch(struct ranks *m)
     all->epoch = epoch;
     for (int k = 0; k < m->place.size; k++) {
         drop_offer(all, k);
-        all->peers[k].said = all->peers[k].has = false;
+        all->peers[k].has = false;
     }
-    all->told = all->final = all->all_said = m->place.fixed;
+    all->told = all->final = m->place.fixed;
     all->said_ns = 0;
 }
 
@@ -148,7 +140,7 @@ void ranks_agree_lead_hear(struct ranks *m, int from, const struct ranks_word *w
 
 /* --- steps --- */
 
-/* Whether what members owe is to be asked for, or told, now. */
+/* Whether members are to be told now. */
 static bool is_due(struct ranks *m)
 {
     struct ranks_agree_lead *all = m->agree_lead;
@@ -157,23 +149,6 @@ static bool is_due(struct ranks *m)
         return false;
     all->said_ns = m->now_ns;
     return true;
-}
-
-/* 1 */
-static bool call(struct ranks *m)
-{
-    struct ranks_agree_lead *all = m->agree_lead;
-    const struct ranks_word word = {.what = WORD_AGREE_CALL};
-    bool missing = false, due = is_due(m);
-
-    for (int k = 0; k < m->place.size; k++) {
-        if (k == m->f.rank || !m->members[k] || all->peers[k].said)
-            continue;
-        missing = true;
-        if (due)
-            ranks_tell(m, k, word, NULL, 0);
-    }
-    return !missing;
 }
 
 /* serial: of the offer that this is the answer to; 0: none */
@@ -187,7 +162,7 @@ static bool tell(struct ranks *m, int rank, uint32_t serial, bool final)
     return ranks_tell(m, rank, word, kept->value.bytes, kept->value.n);
 }
 
-/* 2 */
+/* 1 */
 static void begin_telling(struct ranks *m)
 {
     struct ranks_agree_lead *all = m->agree_lead;
@@ -218,7 +193,7 @@ static bool tell_all(struct ranks *m)
     return !missing;
 }
 
-/* 3 */
+/* 2 */
 static void answer(struct ranks *m)
 {
     struct ranks_agree_lead *all = m->agree_lead;
@@ -231,7 +206,7 @@ static void answer(struct ranks *m)
     }
 }
 
-/* 4. False: offers are missing. */
+/* 3. False: offers are missing. */
 static bool fold(struct ranks *m)
 {
     struct ranks_agree_lead *all = m->agree_lead;
@@ -264,12 +239,9 @@ void ranks_agree_lead_turn(struct ranks *m)
     if (!all || !m->leads || !m->founded)
         return;
     follow_epoch(m);
-    if (!all->n_offers && (all->final || !ranks_agree_kept(m)->number))
+    if (!all->n_offers && (all->final || !all->told))
         return;
-    if (!all->all_said) {
-        all->all_said = call(m);
-        if (!all->all_said)
-            return;
+    if (!all->told) {
         begin_telling(m);
         all->final = !ranks_agree_kept(m)->number;
     }

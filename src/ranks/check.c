@@ -321,7 +321,7 @@ static bool rows_are_good(const struct check *c)
 }
 
 /* The numbers of agreements, and the epoch of a result, grow by 1: none of them
- * overflows. A HAVE has no value where its sender keeps none, or only names it. */
+ * overflows. A HAVE has no value where it only names it. */
 static bool agree_value_is_good(const struct check *c)
 {
     const struct ranks_word *w = c->word;
@@ -405,8 +405,7 @@ static const struct rule {
     [WORD_FORM] = {"FORM", BY_LEAD, 0, TAIL_ENTRIES, entries_are_good},
     [WORD_ALIVE] = {"ALIVE", ANY, 0, TAIL_NONE, NULL},
     [WORD_AGREE] = {"AGREE", TO_LEAD, 0, TAIL_VALUE, agree_value_is_good},
-    [WORD_AGREE_HAVE] = {"AGREE_HAVE", TO_LEAD, 0, TAIL_VALUE, agree_value_is_good},
-    [WORD_AGREE_CALL] = {"AGREE_CALL", BY_LEAD, 0, TAIL_NONE, NULL},
+    [WORD_AGREE_HAVE] = {"AGREE_HAVE", ANY, 0, TAIL_VALUE, agree_value_is_good},
     [WORD_AGREED] = {"AGREED", BY_LEAD, FINAL, TAIL_VALUE, agree_value_is_good},
 };
 

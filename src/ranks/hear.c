@@ -142,10 +142,12 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
         ranks_rows_hear(m, word);
         break;
     case WORD_AGREE:
-    case WORD_AGREE_HAVE:
         ranks_agree_lead_hear(m, from, word);
         break;
-    case WORD_AGREE_CALL:
+    case WORD_AGREE_HAVE:
+        ranks_agree_hear(m, word);
+        ranks_agree_lead_hear(m, from, word);
+        break;
     case WORD_AGREED:
         ranks_agree_hear(m, word);
         break;
@@ -194,8 +196,7 @@ static struct word_facts facts_of(const struct ranks *m, int from,
     facts.turns |= (uint32_t)(m->left && m->place.fixed) << WORD_BYE;
     if (m->started && !m->place.fixed)
         facts.turns |= 1U << WORD_FENCE | 1U << WORD_PROPOSE | 1U << WORD_STANDS |
-                       1U << WORD_TAKE | 1U << WORD_FORM | 1U << WORD_AGREE_CALL |
-                       1U << WORD_AGREE_HAVE;
+                       1U << WORD_TAKE | 1U << WORD_FORM | 1U << WORD_AGREE_HAVE;
     if (!m->place.fixed)        /* also where parcels go, and nothing is started */
         facts.turns |= 1U << WORD_ALIVE;
     if (m->lead)
@@ -220,14 +221,12 @@ static bool is_stale(const struct ranks *m, int from, const struct ranks_word *w
     case WORD_ROWS_GO:
     case WORD_ROWS_TAKE:
     case WORD_ROWS_LACK:
-    case WORD_AGREE_CALL:
     case WORD_AGREED:
         return !by_lead;
     case WORD_ROWS:
     case WORD_ROWS_HAVE:
     case WORD_ROWS_NONE:
     case WORD_AGREE:
-    case WORD_AGREE_HAVE:
         return !m->leads || word->stands != view.epoch;
     case WORD_GO:
         return !by_lead ||

@@ -600,8 +600,9 @@ struct ranks_kept *ranks_agree_kept(struct ranks *m);
 void ranks_agree_pack(struct ranks_word *word, const struct agree_value *value);
 void ranks_agree_unpack(const struct ranks_word *word, struct agree_value *value);
 void ranks_agree_hear(struct ranks *m, const struct ranks_word *word);
-/* keeps the result of an AGREE_HAVE, if it is newer than the one that is kept */
-void ranks_agree_take(struct ranks *m, const struct ranks_word *word);
+/* Tells a rank that may become a member which result this one keeps. False: the word is
+ * lost. */
+bool ranks_agree_tell(struct ranks *m, int rank);
 void ranks_agree_turn(struct ranks *m);         /* before the coordinator's turn */
 void ranks_agree_turned(struct ranks *m);       /* after it */
 

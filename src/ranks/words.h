@@ -31,7 +31,7 @@ enum ranks_what {
                            job begins */
     WORD_ALIVE,         /* to a member of a round that lasts */
     WORD_ROWS_NONE, WORD_ROWS_LACK,     /* rows.c */
-    WORD_AGREE, WORD_AGREE_HAVE, WORD_AGREE_CALL, WORD_AGREED   /* agree.c */
+    WORD_AGREE, WORD_AGREE_HAVE, WORD_AGREED    /* agree.c */
 };
 
 /* The ledger's part of a word (struct ledger_decision). */
