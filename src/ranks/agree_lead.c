@@ -245,6 +245,8 @@ void ranks_agree_lead_turn(struct ranks *m)
         begin_telling(m);
         all->final = !ranks_agree_kept(m)->number;
     }
+    if (!m->place.fixed && ranks_agree_kept(m)->epoch != all->epoch)
+        return;                 /* a later epoch's: this rank leads no more, and hears so */
     do {
         all->final = all->final || tell_all(m);
         if (!all->final)
