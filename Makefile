@@ -139,7 +139,7 @@ ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,rules options hostlist launcher hosts block vector data formats report plan \
 	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words told run_files resume scores \
 	mpi mpi_errors mpi_jobs mpi_rounds link_contract tables tables_hot tables_parts tables_comings rows ledger ledger_words check hostile liars comings comings_rows \
-	comings_post simulated simulated_faults simulation scale bsp_net tls tls_strangers tcp_bytes secret),$(TESTS))
+	comings_post comings_agree simulated simulated_faults simulation scale bsp_net tls tls_strangers tcp_bytes secret),$(TESTS))
 endif
 # Python is not a sanitizer's program; convergence has the code of test_fabric, many times as often.
 ifneq ($(SAN),)
@@ -154,7 +154,7 @@ TRAIN_HARNESS := $(patsubst %,tests/harness/%.c,bsp data gradients nn program tr
 HARNESS_OBJECTS := $(patsubst %.c,$(B)/harness/%.o,$(notdir \
 	$(filter-out $(if $(HAVE_TRAIN),,$(TRAIN_HARNESS)) $(if $(HAVE_TLS),,%/certificates.c %/ends.c),\
 	$(wildcard tests/harness/*.c)) \
-	$(wildcard $(patsubst %,tests/%.c,mpi_loopback hostile liars lies ranks_world ranks_world_rows ranks_world_post \
+	$(wildcard $(patsubst %,tests/%.c,mpi_loopback hostile liars lies ranks_world ranks_world_rows ranks_world_post ranks_world_agree \
 	sockets tcp_bytes))))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell $(PKG_CONFIG) --cflags check)
@@ -263,8 +263,8 @@ $(B)/harness/%.o: tests/%.c Makefile
 $(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _epoch.o _round.o _state.o _word.o)
 $(B)/tests/test_hosts $(B)/tests/test_run: $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(B)/tests/test_hosts $(B)/tests/test_run: BESIDE := $(HOSTS_OBJECTS) $(HOSTS_NEED)
-$(B)/tests/test_comings: $(B)/tests/faults
-$(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs link_contract bsp_net told): | $(MODULES)
+$(B)/tests/test_comings $(B)/tests/test_comings_agree: $(B)/tests/faults
+$(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs agree_jobs link_contract bsp_net told): | $(MODULES)
 $(TLS_TESTS:%.c=$(B)/%) $(B)/bench/tls: | $(filter %-tls.so,$(MODULES))
 # These make certificates, count OpenSSL's memory, and are programs of another kind.
 $(TLS_TESTS:%.c=$(B)/%): LDFLAGS += $(shell $(PKG_CONFIG) --libs libssl libcrypto)

@@ -245,6 +245,27 @@ DESCANT_API descant_status descant_worker_done(struct descant *job);
  * for the first. */
 DESCANT_API descant_status descant_mean(struct descant *job, float *buffer, size_t n);
 
+/* Agreements: small values of all trainers, for early stopping, schedules and evaluation,
+ * under every plan. All make the same agreements in the same order, each in the thread
+ * that calls, one at a time, between start and finish. A call sleeps until the others
+ * have made it; rounds, the shadow and other workers go on meanwhile. A trainer that
+ * dies, leaves or begins its finish is not waited for. One that comes later joins at the
+ * others' next agreement that is like its own first. All that get a result get the same
+ * bits. MISMATCH, for all, where the calls differ; such an agreement counts as made.
+ * Under plans whose steps wait, all make the same number of steps between agreements, or
+ * step and agreement wait for each other. Not from on_event.
+ *
+ * mean: each of the n values, 1 to 512, becomes its mean. any: the flag becomes 1 if some
+ * trainer's is not 0, else 0. broadcast: the trainer of rank `from` gives *n bytes, at
+ * most 4096, and all get them, and their number in *n; room: bytes at `bytes`. Where they
+ * do not fit the call fails, with INVALID, in that trainer alone. BAD_RANK, for all:
+ * `from` is not at work. */
+DESCANT_API descant_status descant_agree_mean(struct descant *job, double *values,
+                                              size_t n);
+DESCANT_API descant_status descant_agree_any(struct descant *job, int *flag);
+DESCANT_API descant_status descant_agree_broadcast(struct descant *job, void *bytes,
+                                                   size_t room, size_t *n, int from);
+
 /* To load a checkpoint: pause; overwrite the replica; outer_load, if an outer state was
  * saved; reload. No worker of this trainer steps in between, or gets ORDER. pause gives
  * up the open round, and no round touches the replica until reload. In the next round all

@@ -2,7 +2,8 @@
 /* Seeded schedules of deaths, cuts, partitions, pauses, slow hosts, leavings and comings,
  * through the protocol of ranks on 2 to 16 of them, in virtual time:
  *
- *     faults [FROM[-TO]] [-v]        seeds; -v: tells what happens
+ *     faults [FROM[-TO]] [-v] [-a]   seeds; -v: tells what happens; -a: they make agreements,
+ *                                    too, which are other worlds
  *
  * Each world trains, or sends parcels, through FAULTS_S seconds of faults, and then
  * without. It is to be safe all the time (ranks_world.h); and once the faults have ended
@@ -20,16 +21,18 @@
 
 #define DEAD_S 0.5
 #define STEP_S 0.3
+#define AGREE_S 0.2
 #define LEAVES_S (1.8 * DEAD_S)     /* less than the time after which a rank just goes */
 
 #define LONG_PARCEL 1.1e6       /* bytes */
 
-enum { FAULTS_S = 8, QUIET_S = 4, GOES_ON_S = 3, ROUNDS = 6, ROUNDS_OF_ROWS = 1 };
+enum { FAULTS_S = 8, QUIET_S = 4, GOES_ON_S = 3, ROUNDS = 6, ROUNDS_OF_ROWS = 1,
+       AGREEMENTS = 3 };
 enum { MOST_SLOW = 21 };        /* a slow host's factor */
 
 static struct ranks_world w;
 static struct faults_figures {
-    unsigned long long failed, may_go_on, rounds, fetched;
+    unsigned long long failed, may_go_on, rounds, fetched, agreements;
     double simulated_s, cpu_s;
 } figures;
 
@@ -125,6 +128,18 @@ static void check_progress(uint64_t before)
                  (int)(after - before), (int)before);
 }
 
+/* Each that trains gets results. */
+static void check_agreements(const int *before)
+{
+    for (int k = 0; k < w.options.ranks && w.agree_ns && world_may_go_on(&w); k++) {
+        const struct world_trainer *t = &w.trainers[k];
+        bool trains = t->state == TRAINER_TRAINS && ledger_view(ranks_of(t->f)->ledger).member;
+        if (trains && !*w.why && t->agree.n < before[k] + AGREEMENTS)
+            snprintf(w.why, sizeof w.why, "rank %d has no more than %d agreements, from %d on",
+                     k, t->agree.n - before[k], before[k]);
+    }
+}
+
 /* All who train finish; one that was not there when the others did, once they have left. */
 static void check_end(void)
 {
@@ -153,9 +168,13 @@ static void check_training(double bytes_per_s)
 
     world_run(&w, QUIET_S);
     uint64_t before = world_rounds(&w), rows_before = world_rows_rounds(&w);
+    int agreed[WORLD_MOST];
+    for (int k = 0; k < WORLD_MOST; k++)
+        agreed[k] = w.trainers[k].agree.n;
     world_run(&w, GOES_ON_S + ROUNDS * bytes / bytes_per_s);
     check_progress(before);
     check_rows(rows_before);
+    check_agreements(agreed);
     check_end();
 }
 
@@ -171,7 +190,7 @@ static void check_parcels(double bytes_per_s)
 }
 
 /* False: it has failed. */
-static bool run_seed(uint64_t seed, bool verbose)
+static bool run_seed(uint64_t seed, bool verbose, bool agrees)
 {
     struct simulated_options options = {.seed = seed};
     struct rng rng;
@@ -190,6 +209,7 @@ static bool run_seed(uint64_t seed, bool verbose)
     w.rows = rng_uniform(&rng) < 0.4;
     w.post = rng_uniform(&rng) < 0.1;
     w.long_parcels = rng_uniform(&rng) < 0.1;
+    w.agree_ns = agrees && !w.post ? (uint64_t)(AGREE_S * 1e9) : 0;
     w.verbose = verbose;
     w.dead_s = DEAD_S;
     w.step_ns = (uint64_t)(STEP_S * 1e9);
@@ -209,6 +229,7 @@ static bool run_seed(uint64_t seed, bool verbose)
     figures.simulated_s += world_now(&w);
     figures.rounds += world_rounds(&w);
     figures.fetched += w.fetched;
+    figures.agreements += w.agreements;
     if (*w.why)
         printf("seed %llu, %d ranks: %s\n", (unsigned long long)seed, options.ranks, w.why);
     bool good = !*w.why;
@@ -222,10 +243,14 @@ static bool run_seed(uint64_t seed, bool verbose)
 int main(int argc, char **argv)
 {
     unsigned long long from = 1, to = 1000, failed = 0;
-    bool verbose = argc > 2 && strcmp(argv[2], "-v") == 0;
+    bool verbose = false, agrees = false;
     int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), status;
     char *end;
 
+    for (int i = 2; i < argc; i++) {
+        verbose |= strcmp(argv[i], "-v") == 0;
+        agrees |= strcmp(argv[i], "-a") == 0;
+    }
     if (argc > 1) {
         from = to = strtoull(argv[1], &end, 10);
         to = *end == '-' ? strtoull(end + 1, NULL, 10) : to;
@@ -239,7 +264,7 @@ int main(int argc, char **argv)
         pid_t pid = fork();
         for (unsigned long long seed = from + (unsigned)k; pid == 0 && seed <= to;
              seed += (unsigned)cores)
-            figures.failed += !run_seed(seed, verbose);
+            figures.failed += !run_seed(seed, verbose, agrees);
         if (pid == 0) {
             figures.cpu_s = (double)clock() / CLOCKS_PER_SEC;
             all[k] = figures;
@@ -253,13 +278,15 @@ int main(int argc, char **argv)
         figures.may_go_on += all[k].may_go_on;
         figures.rounds += all[k].rounds;
         figures.fetched += all[k].fetched;
+        figures.agreements += all[k].agreements;
         figures.simulated_s += all[k].simulated_s;
         figures.cpu_s += all[k].cpu_s;
     }
     double n = (double)(to - from + 1);
     printf("%.0f worlds of faults: %llu failed; %llu could go on at the end; %.1f rounds and "
-           "%.2f ms each, %llu results fetched; %.0f simulated seconds a second of CPU\n", n,
+           "%.2f ms each, %llu results fetched, %llu agreed on; %.0f simulated seconds a "
+           "second of CPU\n", n,
            failed, figures.may_go_on, (double)figures.rounds / n, 1e3 * figures.cpu_s / n,
-           figures.fetched, figures.simulated_s / figures.cpu_s);
+           figures.fetched, figures.agreements, figures.simulated_s / figures.cpu_s);
     return failed != 0;
 }

@@ -25,7 +25,7 @@ struct honest_trainer {
     struct vector in;
     int begun;                  /* exchanges */
     int rows, parcels;          /* rounds, or parcels, that are done */
-    bool rows_open, open, done, left, ended;
+    bool rows_open, open, agrees, done, left, ended;
     void *part;                 /* of rows */
 };
 
@@ -196,6 +196,21 @@ static void step_rows(struct honest_trainer *t)
     }
 }
 
+/* Beside means, each trainer makes one agreement after the other. */
+static void step_agree(struct honest_trainer *t)
+{
+    struct agree_value value = {.kind = AGREE_MEAN, .n = 2 * sizeof(double)};
+
+    if (t->agrees && ranks_agree.look(t->f, &value)) {
+        for (size_t i = 0; i < value.n; i++)
+            seen += value.bytes[i];
+        t->agrees = false;
+    } else if (!t->agrees && t->begun > 1 && t->begun <= MEANS) {
+        t->agrees = true;
+        ranks_agree.offer(t->f, &value);
+    }
+}
+
 static void step_trainer(struct honest_trainer *t)
 {
     struct fabric_part part;
@@ -216,6 +231,8 @@ static void step_trainer(struct honest_trainer *t)
     }
     if (world.job->job == HOSTILE_ROWS && !t->f->status)
         step_rows(t);
+    if (world.job->job == HOSTILE_MEANS && !t->f->status)
+        step_agree(t);
 }
 
 /* All send to rank 0, and that answers. */

@@ -157,6 +157,7 @@ bool liars_run(const uint8_t *bytes, size_t n, bool verbose, char *why)
     w.verbose = verbose;
     w.dead_s = 0.4;
     w.step_ns = 100000000;
+    w.agree_ns = kind >> 1 & 1 ? 50000000 : 0;
     lies.size = options.ranks;
     lies.liar = (int)(lies_next(&lies) % (unsigned)options.ranks);
     lies.floats = w.n;

@@ -299,6 +299,7 @@ const struct fabric_type fabric_loopback = {
     .name = "mpi loopback",
     .rows = &loopback_rows,
     .post = &ranks_post,
+    .agree = &ranks_agree,
     .open = loopback_open,
     .alloc = loopback_alloc,
     .share = loopback_share,

@@ -347,26 +347,32 @@ static void take_part(struct ranks_world *w, int rank, const struct fabric_part 
     }
 }
 
+/* Its next exchange is its last: it begins none in the midst of an agreement. */
+static bool ends(const struct world_trainer *t)
+{
+    return t->finishes && !t->agree.open;
+}
+
 static void begin(struct ranks_world *w, int rank, enum exchange_kind kind)
 {
     struct world_trainer *t = &w->trainers[rank];
-    struct exchange x = {.kind = kind, .n = w->n, .weight = 1, .final = t->finishes,
+    struct exchange x = {.kind = kind, .n = w->n, .weight = 1, .final = ends(t),
                          .priority = t->reloads, .note = t->lineage};
     struct ranks *m = ranks_of(t->f);
 
     if (w->elastic && kind == EXCHANGE_MEAN)
-        x.kind = t->finishes ? EXCHANGE_STATE : EXCHANGE_ELASTIC;
+        x.kind = ends(t) ? EXCHANGE_STATE : EXCHANGE_ELASTIC;
     x.alpha = 0.3;
     for (size_t i = 0; w->elastic && !t->states && !t->reloads && i < w->n; i++)
         t->G[i] = 1;
-    bool live = t->reloads || t->finishes;      /* peers may still read the contribution */
+    bool live = t->reloads || ends(t);      /* peers may still read the contribution */
     float *brings = live ? t->live_extent.p : t->f->contribution;
     x.in = live ? &t->live : &m->copy;
     memcpy(brings, t->G, w->n * sizeof *t->G);
     if (m->owed)
         memcpy(t->owed, m->owed, w->n * sizeof *t->owed);
     t->begun++;
-    bool adds = x.kind == EXCHANGE_MEAN && !t->finishes;
+    bool adds = x.kind == EXCHANGE_MEAN && !ends(t);
     for (size_t i = 0; adds && w->wire != WIRE_F32 && i < w->n; i++)
         brings[i] += grain(w, i);
     if (adds)
@@ -374,7 +380,7 @@ static void begin(struct ranks_world *w, int rank, enum exchange_kind kind)
     if (adds && w->wire == WIRE_F32)
         add_to_column(w, brings, mark(w), (float)(1 + t->begun % 64));
     t->reloads = false;
-    t->finished = t->finishes;
+    t->finished = ends(t);
     t->open = true;
     if (t->f->type->begin(t->f, &x) != DESCANT_OK)
         wrong(w, rank, "begin failed");
@@ -436,8 +442,9 @@ static void train(struct ranks_world *w, int rank)
 
     if (world_rows_turn(w, rank))
         return;
+    world_agree_turn(w, rank);
     bool in_round = ranks_of(t->f)->round.active;
-    bool hurries = w->hasty && t->finishes && t->states;
+    bool hurries = w->hasty && ends(t) && t->states;
 
     if (t->reloads && t->states && !t->finishes && !t->reloading)
         begin_reload(w, rank);
@@ -456,7 +463,8 @@ static void train(struct ranks_world *w, int rank)
         break;
     case FABRIC_WAITING:
         hear_notes(t);
-        t->f->type->wait(t->f, earlier(t->open || t->finished ? 0 : t->step_ends_ns,
+        t->f->type->wait(t->f, earlier(earlier(t->open || t->finished ? 0 : t->step_ends_ns,
+                                               world_agree_due(w, rank)),
                                        world_rows_due(w, rank)));
         break;
     case FABRIC_WORKED:
@@ -719,6 +727,7 @@ void world_tell(const struct ranks_world *w)
         for (int r = 0; r < w->options.ranks; r++)
             printf(" %llu/%llu(%d)", (unsigned long long)m->members[r],
                    (unsigned long long)m->peers[r].generation, m->peers[r].words_out);
-        printf(" pieces open %d waits %d\n", m->pieces_open, m->held.state_waits);
+        printf(" pieces open %d waits %d%s\n", m->pieces_open, m->held.state_waits,
+               t->agree.open ? " agrees" : "");
     }
 }

@@ -39,6 +39,21 @@ struct trainer_rows {
     uint64_t next_ns;           /* gives its next part then */
 };
 
+/* ranks_world_agree.c */
+enum { AGREED_KEPT = 64 };
+
+struct agreed {
+    uint64_t number, hash;
+    uint64_t epoch;             /* that stood */
+};
+
+struct trainer_agree {
+    bool open;
+    uint64_t next_ns;           /* it offers then */
+    int n;                      /* results; the last ones: */
+    struct agreed last[AGREED_KEPT];
+};
+
 /* ranks_world_post.c: parcels between this process and another rank */
 struct trainer_lane {
     uint64_t who, met;          /* who has the rank; the last process that had it */
@@ -69,6 +84,7 @@ struct world_trainer {
     struct notes notes;
     int n_notes[N_EVENT_KINDS];
     struct trainer_rows rows;
+    struct trainer_agree agree;
     uint64_t self;              /* its process, to those who get its parcels */
     struct trainer_lane lanes[WORLD_MOST];
 };
@@ -103,6 +119,8 @@ struct ranks_world {
     struct version_seen *seen;
     size_t n_seen, seen_room;
     bool rows;                  /* they have tables */
+    uint64_t agree_ns;          /* between a trainer's agreements, at most; 0: they make none */
+    uint64_t agreements;        /* results, each of one trainer */
     bool post, long_parcels;    /* parcels instead of rounds; some in several messages */
     size_t parcel_room;         /* floats */
     uint64_t parcels;           /* that were sent */
@@ -146,6 +164,11 @@ void world_rows_free(struct world_trainer *trainer);
 bool world_rows_turn(struct ranks_world *w, int rank);          /* false: nothing moves */
 uint64_t world_rows_due(const struct ranks_world *w, int rank); /* gives by then; 0: it does not */
 uint64_t world_rows_rounds(const struct ranks_world *w);    /* that somebody has taken */
+
+/* --- ranks_world_agree.c --- */
+
+void world_agree_turn(struct ranks_world *w, int rank);
+uint64_t world_agree_due(const struct ranks_world *w, int rank);    /* as world_rows_due */
 
 /* --- ranks_world_post.c --- */
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { SIZE = 4, HOSTS = 3, SELF = 1, FLOATS = 100, ROOM = 150, PART = 64, OWN_PART = 10,
-       MANIFEST = 50, SEQ = 5, ROUND = 9, N_WORDS = WORD_ROWS_LACK + 1,
+       MANIFEST = 50, SEQ = 5, ROUND = 9, N_WORDS = WORD_AGREED + 1,
        TAIL_ROOM = RANKS_TEXT + 8 /* bytes; seats have fewer */ };
 
 /* Ranks 1 and 2 are on one host. */
@@ -32,7 +32,7 @@ static bool to_lead(uint32_t what)
 {
     return what == WORD_HELLO || what == WORD_HERE ||
            what == WORD_LEAVE || what == WORD_ROWS || what == WORD_ROWS_HAVE ||
-           what == WORD_ROWS_NONE;
+           what == WORD_ROWS_NONE || what == WORD_AGREE;
 }
 
 static struct word_facts facts_for(uint32_t what)
@@ -55,7 +55,8 @@ static struct word_facts facts_for(uint32_t what)
 static bool by_any(uint32_t what)
 {
     return what == WORD_FENCE || what == WORD_PROPOSE || what == WORD_STANDS ||
-           what == WORD_TAKE || what == WORD_ALIVE;
+           what == WORD_TAKE || what == WORD_ALIVE ||
+           what == WORD_AGREE_HAVE;
 }
 
 static bool good(uint32_t what)
@@ -145,6 +146,15 @@ static void fill(uint32_t what)
         parts()[0] = (struct rows_seat){.rank = 1, .bytes = OWN_PART};
         parts()[1] = (struct rows_seat){.rank = 3, .bytes = PART};
         bytes += 2 * sizeof(struct rows_seat);
+        break;
+    case WORD_AGREE:
+    case WORD_AGREE_HAVE:
+    case WORD_AGREED:
+        letter.word.seq = 1;
+        letter.word.agree = letter.word.refers = 3;
+        letter.word.kind = AGREE_BROADCAST;
+        letter.word.n = 16;
+        bytes += 16;
         break;
     default:
         break;
@@ -297,6 +307,18 @@ static const struct {
     ROWS(0, bytes, OWN_PART, OWN_PART),
     ROWS(1, rank, 2, SIZE - 1),
     ROWS(1, bytes, 0, PART),
+    U32(AGREE, source, 0, SIZE - 1),
+    U32(AGREE, status, 0, 0),
+    U64(AGREE, n, 16, 16),
+    U64(AGREE, agree, 0, (INT64_C(1) << 40) - 1),
+    U32(AGREE_HAVE, status, 0, DESCANT_ENDED),
+    U64(AGREE_HAVE, agree, 0, (INT64_C(1) << 40) - 1),
+    U64(AGREE_HAVE, refers, 0, (1 << 24) - 1),
+    U32(AGREED, source, 0, SIZE - 1),
+    U32(AGREED, status, 0, DESCANT_ENDED),
+    U32(AGREED, final, 0, 1),
+    U64(AGREED, n, 16, 16),
+    U64(AGREED, agree, 1, (INT64_C(1) << 40) - 1),
 };
 
 START_TEST(each_number_is_within_its_bounds)
@@ -338,6 +360,45 @@ START_TEST(weights_and_shares_are_numbers)
         seat(1)->share = rows[i].value;
         ck_assert_msg(good(WORD_GO) == rows[i].share, "share %g", rows[i].value);
     }
+}
+END_TEST
+
+/* --- agreements --- */
+
+static bool good_value(uint32_t what, uint32_t kind, uint32_t status, uint64_t n)
+{
+    fill(what);
+    letter.word.kind = kind;
+    letter.word.status = status;
+    letter.word.n = n;
+    bytes = sizeof letter.word + n;
+    return good(what);
+}
+
+START_TEST(a_value_is_as_its_kind)
+{
+    static const uint32_t kinds[] = {WORD_AGREE, WORD_AGREE_HAVE, WORD_AGREED};
+
+    for (int i = 0; i < 3; i++) {
+        uint32_t what = kinds[i];
+        ck_assert(good_value(what, AGREE_MEAN, 0, 8) && good_value(what, AGREE_ANY, 0, 1));
+        ck_assert(good_value(what, AGREE_BROADCAST, 0, 0));
+        ck_assert(!good_value(what, AGREE_MEAN, 0, 9) && !good_value(what, AGREE_MEAN, 0, 0));
+        ck_assert(!good_value(what, AGREE_ANY, 0, 2) && !good_value(what, 4, 0, 8));
+        ck_assert(good_value(what, AGREE_NONE, 0, 0) == (what == WORD_AGREE_HAVE));
+        ck_assert(!good_value(what, AGREE_NONE, 0, 8));
+        ck_assert(good_value(what, AGREE_ANY, 3, 9) == (what != WORD_AGREE));
+        letter.tail[8] = 'x';                   /* a text has an end */
+        ck_assert(!good(what));
+        ck_assert(!good_value(what, AGREE_ANY, 3, 0));
+        fill(what);
+        letter.word.n = AGREE_BYTES + 8;
+        bytes = sizeof letter.word + AGREE_BYTES + 8;
+        ck_assert(!good(what));
+    }
+    fill(WORD_AGREE);
+    letter.word.seq = 0;
+    ck_assert(!good(WORD_AGREE));
 }
 END_TEST
 
@@ -574,6 +635,7 @@ int main(void)
     tcase_add_test(words, other_kinds_are_refused);
     tcase_add_loop_test(words, each_number_is_within_its_bounds, 0, N(numbers));
     tcase_add_test(words, weights_and_shares_are_numbers);
+    tcase_add_test(words, a_value_is_as_its_kind);
     tcase_add_test(words, only_a_centre_is_for_elastic_exchanges);
     tcase_add_test(words, a_round_comes_once);
     tcase_add_test(words, a_place_on_a_host_is_one_rank_s);

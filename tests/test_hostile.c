@@ -54,7 +54,8 @@ struct hostile_lie {
 
 static const struct hostile_lie lies[] = {
     /* words of any kind */
-    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), 24, "a word of kind 24"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_AGREED + 1,
+     "a word of kind 27"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), -1, "a word of kind 4294967295"},
     {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, -1, "a word of"},
     {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, 7 - WORD_BYTES, "a word of 7 bytes"},
@@ -67,6 +68,8 @@ static const struct hostile_lie lies[] = {
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_LATE, "LATE: rank 0 alone says it"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_FAIL, "FAIL: rank 0 alone says it"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_BYE, "BYE: rank 0 alone says it"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_AGREED,
+     "AGREED: rank 0 alone says it"},
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_ROWS_CALL,
      "ROWS_CALL: rank 0 alone"},
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_ROWS_GO, "ROWS_GO: rank 0 alone"},
@@ -79,6 +82,23 @@ static const struct hostile_lie lies[] = {
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_ROWS, "ROWS: it is for rank 0 alone"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_ROWS_HAVE,
      "ROWS_HAVE: it is for rank 0 alone"},
+
+    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_AGREE, "AGREE: it is for rank 0 alone"},
+    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_AGREE_HAVE, "AGREE_HAVE: out of turn"},
+    {M, 1, TAG_WORD, WORD_HERE, MORE, 0, 0, WORD_AGREE_HAVE, "AGREE_HAVE: out of turn"},
+    {M, 1, TAG_WORD, WORD_AGREE, SET, WORD(kind), 9, "AGREE: a value of kind 9"},
+    {M, 1, TAG_WORD, WORD_AGREE, SET, WORD(n), 4104, "AGREE: a value of 4104 bytes"},
+    {M, 1, TAG_WORD, WORD_AGREE, SET, WORD(n), 8, "where"},
+    {M, 1, TAG_WORD, WORD_AGREE, ADD, 0, 0, 8, "where"},
+    {M, 1, TAG_WORD, WORD_AGREE, SET, WORD(seq), 0, "AGREE: agreement 1 of epoch 0, offer 0"},
+    {M, 1, TAG_WORD, WORD_AGREE, SET, WORD(agree), INT64_C(1) << 40, "AGREE: agreement"},
+    {M, 1, TAG_WORD, WORD_AGREE, SET, WORD(status), 1, "AGREE: a value of kind 1, status 1"},
+    {M, 0, TAG_WORD, WORD_AGREED, SET, WORD(final), 2, "AGREED: final 2"},
+    {M, 0, TAG_WORD, WORD_AGREED, SET, WORD(agree), 0, "AGREED: agreement 0"},
+    {M, 0, TAG_WORD, WORD_AGREED, SET, WORD(agree), -1, "AGREED: agreement"},
+    {M, 0, TAG_WORD, WORD_AGREED, SET, WORD(status), 99, "AGREED: a value of kind 1"},
+    {M, 0, TAG_WORD, WORD_AGREED, SET, WORD(kind), 0, "AGREED: a value of kind 0"},
+    {M, 0, TAG_WORD, WORD_AGREED, ADD, 0, 0, -1, "AGREED: "},
 
     {M, 1, TAG_WORD, WORD_HELLO, TWICE, 0, 0, 0, "HELLO: out of turn"},
     {M, 1, TAG_WORD, WORD_HELLO, SET, WORD(threads), 65537, "HELLO: threads 65537"},

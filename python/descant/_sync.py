@@ -15,6 +15,7 @@ import weakref
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from . import _library
+from ._agree import agreed_any, agreed_broadcast, agreed_mean
 from ._gradients import AtBackward, Gradients
 from ._job import Job
 from ._library import failure, library, settings
@@ -445,7 +446,7 @@ class Sync:
             self._unbound = unbound
             self._rounds_of_looks(self._owners)
 
-    def mean(self, values: Any) -> None:
+    def mean_(self, values: Any) -> None:
         """values, a tensor or an array of floats in one piece, on the CPU, become their mean over
         the trainers, who all call this; only under the plan "allreduce"."""
         torch = is_torch(values)
@@ -471,7 +472,7 @@ class Sync:
 
     def _average_gradients(self, loss: float = 0.0, spread: bool = False) -> float:
         if self._gradients is None:     # who freezes one later, has it as zero
-            self._gradients = Gradients(self._tensors, self.mean)
+            self._gradients = Gradients(self._tensors, self.mean_)
         mean = self._gradients.average(loss, spread)
         self._meaned = True
         return mean
@@ -516,7 +517,7 @@ class Sync:
             self.before_optimizer()
             import torch
             mean = torch.tensor([_number(loss)])
-            self.mean(mean)
+            self.mean_(mean)
             return None if loss is None else _like(loss, float(mean))
         return averaged
 
@@ -528,6 +529,26 @@ class Sync:
     def worker_done(self) -> None:
         """This thread makes no more steps, and nobody waits for it."""
         self._job.call(library.descant_worker_done)
+
+    # ---------------------------------------------------------------- agreements
+
+    def mean(self, values: Any) -> Any:
+        """The mean of values over the trainers: a number, a list of numbers, or a tensor or an array
+        of 512 at most, which comes back in the same shape. As any and broadcast it works under
+        every plan, from attach to finish: all trainers make the same agreements in the same order,
+        and the call sleeps until the others have made it, while rounds go on. A trainer that has
+        died, left or finished is not waited for."""
+        return agreed_mean(self._job, values)
+
+    def any(self, flag: Any) -> bool:
+        """Whether flag is true in some trainer: an agreement, as mean."""
+        return agreed_any(self._job, bool(flag))
+
+    def broadcast(self, value: Any = None, from_: int = 0) -> Any:
+        """What the trainer of rank from_ has passed: None, bool, int, float, str, or lists and dicts of
+        these, or bytes, of 4095 bytes as JSON; the others' value is not looked at. An agreement, as
+        mean. If that trainer has died, left or finished, it fails for all, with status BAD_RANK."""
+        return agreed_broadcast(self._job, value, from_, self.rank == from_)
 
     # ---------------------------------------------------------------- checkpoints
 

@@ -10,7 +10,7 @@
 #ifndef FABRIC_H
 #define FABRIC_H
 
-#include "base/base.h"
+#include "fabric/agree.h"
 #include "kernels/vector.h"
 #include "kernels/wire.h"
 
@@ -291,10 +291,29 @@ struct fabric_post {
     void (*taken)(struct fabric *f, int rank);
 };
 
+/* Agreements of all trainers at work (agree.h), between start and the final exchange.
+ * They run beside exchanges: neither waits for the other. One thread at a time makes
+ * them. A trainer that dies, leaves or begins its final exchange is not waited for. */
+struct fabric_agree {
+    /* Offers this trainer's value to the next agreement, as no other offer is open. */
+    descant_status (*offer)(struct fabric *f, const struct agree_value *value);
+
+    /* True, once: the result is here, the same for all that get it. */
+    bool (*look)(struct fabric *f, struct agree_value *result);
+
+    /* Lets messages move, never blocks; for the holder of the round machine, as poll.
+     * NULL: nothing need move. */
+    void (*serve)(struct fabric *f);
+
+    /* Sleeps until something may have moved since the last look, or until_ns. */
+    void (*wait)(struct fabric *f, uint64_t until_ns);
+};
+
 struct fabric_type {
     const char *name, *address, *help;
     const struct fabric_rows *rows;     /* NULL: the fabric is never many_hosts */
     const struct fabric_post *post;     /* NULL: the fabric's ranks are one process */
+    const struct fabric_agree *agree;   /* NULL: the trainer is alone */
     bool shared;                        /* alloc's memory is a mapping that other
                                            processes see */
     uint64_t look_ns;                   /* time that workers lose when the shadow wakes

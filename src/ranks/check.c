@@ -320,6 +320,28 @@ static bool rows_are_good(const struct check *c)
                   w->version.epoch, w->version.number, w->base.epoch, w->base.number);
 }
 
+/* The numbers of agreements, and the epoch of a result, grow by 1: none of them
+ * overflows. A HAVE has no value where it only names it. */
+static bool agree_value_is_good(const struct check *c)
+{
+    const struct ranks_word *w = c->word;
+    const struct agree_value value = {.kind = w->kind, .status = w->status,
+                                      .from = w->source, .n = (uint32_t)w->n};
+    bool none = w->what == WORD_AGREE_HAVE && !w->kind && !w->n;
+    bool result = w->what != WORD_AGREE;
+    const char *text = (const char *)(w + 1);
+
+    if (w->agree >= UINT64_C(1) << 40 || w->refers >= UINT64_C(1) << 24 ||
+        (w->what == WORD_AGREE && !w->seq) || (w->what == WORD_AGREED && !w->agree))
+        return refuse(c, "agreement %" PRIu64 " of epoch %" PRIu64 ", offer %u", w->agree,
+                      w->refers, w->seq);
+    if (!none && (!agree_is_good(&value, result, c->facts->place->size) ||
+                  (w->status && text[c->tail - 1] != 0)))
+        return refuse(c, "a value of kind %u, status %u, %" PRIu64 " bytes, from rank %d",
+                      w->kind, w->status, w->n, w->source);
+    return true;
+}
+
 static bool rows_go(const struct check *c)
 {
     const struct rows_seat *seats = (const struct rows_seat *)(const void *)(c->word + 1);
@@ -343,7 +365,8 @@ static bool rows_go(const struct check *c)
 
 /* --- kinds --- */
 
-enum word_tail { TAIL_NONE, TAIL_ENTRIES, TAIL_SEATS, TAIL_PARTS, TAIL_LATE, TAIL_TEXT };
+enum word_tail { TAIL_NONE, TAIL_ENTRIES, TAIL_SEATS, TAIL_PARTS, TAIL_LATE, TAIL_TEXT,
+                 TAIL_VALUE };
 
 enum says { TO_LEAD, BY_LEAD, ANY };
 
@@ -381,6 +404,9 @@ static const struct rule {
     [WORD_TAKE] = {"TAKE", ANY, 0, TAIL_ENTRIES, entries_are_good},
     [WORD_FORM] = {"FORM", BY_LEAD, 0, TAIL_ENTRIES, entries_are_good},
     [WORD_ALIVE] = {"ALIVE", ANY, FINAL, TAIL_NONE, NULL},
+    [WORD_AGREE] = {"AGREE", TO_LEAD, 0, TAIL_VALUE, agree_value_is_good},
+    [WORD_AGREE_HAVE] = {"AGREE_HAVE", ANY, 0, TAIL_VALUE, agree_value_is_good},
+    [WORD_AGREED] = {"AGREED", BY_LEAD, FINAL, TAIL_VALUE, agree_value_is_good},
 };
 
 enum { N_RULES = sizeof rules / sizeof *rules };
@@ -408,6 +434,11 @@ static bool tail_is_good(const struct check *c, enum word_tail tail)
         break;
     case TAIL_LATE:
         least = sizeof(struct awaited);
+        break;
+    case TAIL_VALUE:
+        if (c->word->n > AGREE_BYTES)
+            return refuse(c, "a value of %" PRIu64 " bytes", c->word->n);
+        least = c->word->n;
         break;
     case TAIL_TEXT:
         least = c->tail < 1 ? 1 : c->tail > RANKS_TEXT ? RANKS_TEXT : c->tail;

@@ -155,6 +155,8 @@ static void release(struct ranks *m)
     ranks_rows_fini(m);
     ranks_rows_lead_fini(m);
     ranks_post_fini(m);
+    ranks_agree_lead_fini(m);
+    ranks_agree_fini(m);
     ranks_lead_fini(m);
     ranks_words_fini(m);
     ranks_members_fini(m);

@@ -152,6 +152,16 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
     case WORD_LEAD:
         ranks_rows_hear(m, word);
         break;
+    case WORD_AGREE:
+        ranks_agree_lead_hear(m, from, word);
+        break;
+    case WORD_AGREE_HAVE:
+        ranks_agree_hear(m, word);
+        ranks_agree_lead_hear(m, from, word);
+        break;
+    case WORD_AGREED:
+        ranks_agree_hear(m, word);
+        break;
     case WORD_CALL:
         m->called = true;
         break;
@@ -191,12 +201,13 @@ static struct word_facts facts_of(const struct ranks *m, int from,
 
     if (m->started)
         facts.turns |= 1U << WORD_CALL | 1U << WORD_VOID | 1U << WORD_MEMBERS |
-                       1U << WORD_LATE |
+                       1U << WORD_LATE | 1U << WORD_AGREED |
+                       (uint32_t)(m->agree_lead != NULL) << WORD_AGREE |
                        (uint32_t)(!m->go_waits || !m->place.fixed) << WORD_GO;
     facts.turns |= (uint32_t)(m->left && m->place.fixed) << WORD_BYE;
     if (m->started && !m->place.fixed)
         facts.turns |= 1U << WORD_FENCE | 1U << WORD_PROPOSE | 1U << WORD_STANDS |
-                       1U << WORD_TAKE | 1U << WORD_FORM;
+                       1U << WORD_TAKE | 1U << WORD_FORM | 1U << WORD_AGREE_HAVE;
     if (!m->place.fixed || m->started)      /* where parcels go nothing is started */
         facts.turns |= 1U << WORD_ALIVE;
     if (m->lead)
@@ -221,10 +232,12 @@ static bool is_stale(const struct ranks *m, int from, const struct ranks_word *w
     case WORD_ROWS_GO:
     case WORD_ROWS_TAKE:
     case WORD_ROWS_LACK:
+    case WORD_AGREED:
         return !by_lead;
     case WORD_ROWS:
     case WORD_ROWS_HAVE:
     case WORD_ROWS_NONE:
+    case WORD_AGREE:
         return !m->leads || word->stands != view.epoch;
     case WORD_GO:
         return !by_lead ||

@@ -151,6 +151,9 @@ static void say_listed(struct ranks *m, const struct ledger_decision *d)
     struct ranks_word word = {
         .what = kinds[d->what], .ledger = pack(d), .n = ranks_versions_pieces(m)};
 
+    bool founds = d->what == LEDGER_PROPOSE || d->what == LEDGER_STANDS;
+    if (founds && !ranks_agree_tell(m, d->to))
+        return;                 /* no rank becomes a member without the last result */
     for (int k = 0; d->listed && k < m->place.size; k++)
         if (m->list[k].generation)
             m->entries[word.seats++] =
@@ -331,6 +334,7 @@ void ranks_members_form(struct ranks *m)
     const struct ledger_options options = options_of(m);
 
     m->ledger = ledger_init(m->ledger_memory, &options, m->now_ns, m->list, 0);
+    ranks_agree_form(m);
     if (waits_for_round(m))
         make_ready(m);
     obey_all(m);

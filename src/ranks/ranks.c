@@ -77,9 +77,21 @@ static enum fabric_progress rows_poll(struct fabric *f, struct rows_part *part)
 static const struct fabric_rows rows = {
     .joins = true, .begin = rows_begin, .poll = rows_poll, .leave = ranks_rows_takes};
 
+static void agree_serve(struct fabric *f)
+{
+    if (!ranks_rows_taking(ranks_of(f)))
+        ranks_serve(ranks_of(f));
+}
+
+static const struct fabric_agree agree = {.offer = ranks_agree_offer,
+                                          .look = ranks_agree_look,
+                                          .serve = agree_serve,
+                                          .wait = ranks_wait};
+
 /* The functions that all links share. */
 #define RANKS_TYPE                                                                      \
-    .rows = &rows, .post = &ranks_post, .alloc = ranks_alloc, .share = ranks_share,     \
+    .rows = &rows, .post = &ranks_post, .agree = &agree, .alloc = ranks_alloc,          \
+    .share = ranks_share,                                                               \
     .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
     .close = ranks_close
 

@@ -16,6 +16,7 @@
  *   wire.c         means in fewer bits
  *   rows.c, rows_lead.c           rounds of rows; the coordinator's side of them
  *   post.c         parcels between rank 0 and the others
+ *   agree.c, agree_lead.c         agreements; the coordinator's side of them
  *   waits.c        sleeping, awaited ranks, ranks that are bound to too few cores
  *   pieces.c       where the pieces of a mean lie
  *   seats.c        the members of a round in a GO
@@ -80,6 +81,8 @@ struct ranks_host;
 struct ranks_post;
 struct ranks_versions;
 struct ranks_donor;
+struct ranks_agree;
+struct ranks_agree_lead;
 
 /* The parts of the version that a rank holds. */
 struct ranks_held {
@@ -165,6 +168,8 @@ struct ranks {
     struct ranks_lead *lead;            /* of a rank that may be the coordinator */
     struct ranks_versions *versions;    /* NULL: the link is fixed */
     struct ranks_donor *donor;          /* as versions */
+    struct ranks_agree *agree;          /* NULL: not started */
+    struct ranks_agree_lead *agree_lead;    /* as lead */
     /* A peer has come or gone. */
     void (*met)(struct ranks *m, const struct link_peer *peer);
     /* False: the word may not be acted upon, and the job has failed. */
@@ -583,6 +588,37 @@ extern const struct fabric_post ranks_post;
 void ranks_post_fini(struct ranks *m);
 /* no message that was sent is on its way */
 bool ranks_post_quiet(const struct ranks *m);
+
+/* --- agree.c --- */
+
+/* The last result of an agreement that this rank knows, and the epoch in which a
+ * coordinator told it last. */
+struct ranks_kept {
+    uint64_t number, epoch;             /* number 0: none */
+    struct agree_value value;
+};
+
+descant_status ranks_agree_offer(struct fabric *f, const struct agree_value *value);
+bool ranks_agree_look(struct fabric *f, struct agree_value *result);
+descant_status ranks_agree_init(struct ranks *m);
+void ranks_agree_fini(struct ranks *m);
+void ranks_agree_form(struct ranks *m);     /* this rank is one of the founders */
+struct ranks_kept *ranks_agree_kept(struct ranks *m);
+void ranks_agree_pack(struct ranks_word *word, const struct agree_value *value);
+void ranks_agree_unpack(const struct ranks_word *word, struct agree_value *value);
+void ranks_agree_hear(struct ranks *m, const struct ranks_word *word);
+/* Tells a rank that may become a member which result this one keeps. False: the word is
+ * lost. */
+bool ranks_agree_tell(struct ranks *m, int rank);
+void ranks_agree_turn(struct ranks *m);         /* before the coordinator's turn */
+void ranks_agree_turned(struct ranks *m);       /* after it */
+
+/* --- agree_lead.c: the coordinator, or a rank that may become it --- */
+
+descant_status ranks_agree_lead_init(struct ranks *m);
+void ranks_agree_lead_fini(struct ranks *m);
+void ranks_agree_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
+void ranks_agree_lead_turn(struct ranks *m);
 
 /* --- waits.c --- */
 

@@ -210,6 +210,10 @@ static descant_status start_memory(struct ranks *m, const struct fabric_start *s
     if (had && f->wire != WIRE_F32)
         had = ranks_wire_init(m) == DESCANT_OK;
     if (had)
+        had = ranks_agree_init(m) == DESCANT_OK;
+    if (had && m->lead)
+        had = ranks_agree_lead_init(m) == DESCANT_OK;
+    if (had)
         return ranks_rows_init(m, start);
     return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats",
                     start->n);

@@ -73,6 +73,9 @@ static void listen_all(struct ranks *m)
         follow(m);
     if (m->lead)
         ranks_lead_turn(m);
+    ranks_agree_turn(m);
+    ranks_agree_lead_turn(m);
+    ranks_agree_turned(m);
 }
 
 /* --- begin --- */

@@ -128,7 +128,8 @@ descant_status ranks_words_init(struct ranks *m)
     size_t size = (size_t)m->place.size, runs = size * sizeof(struct ranks_run);
 
     _Static_assert(sizeof(struct ranks_entry) <= sizeof(struct ranks_run), "room");
-    m->word_bytes = sizeof(struct ranks_word) + (runs > RANKS_TEXT ? runs : RANKS_TEXT);
+    _Static_assert((int)RANKS_TEXT <= (int)AGREE_BYTES, "room");
+    m->word_bytes = sizeof(struct ranks_word) + (runs > AGREE_BYTES ? runs : AGREE_BYTES);
     m->heard = memory_take(m->word_bytes);
     m->go = memory_take(m->word_bytes);
     m->round.seats = memory_take_array(size, sizeof *m->round.seats);

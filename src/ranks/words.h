@@ -7,7 +7,7 @@
 #include "ranks/ledger.h"
 
 enum {
-    RANKS_PROTOCOL = 13,        /* of the words and pieces between ranks */
+    RANKS_PROTOCOL = 14,        /* of the words and pieces between ranks */
     RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
@@ -31,7 +31,8 @@ enum ranks_what {
                            job begins */
     WORD_ALIVE,         /* to a member of a round that lasts; final: to all, from one
                            that was told to end */
-    WORD_ROWS_NONE, WORD_ROWS_LACK      /* rows.c */
+    WORD_ROWS_NONE, WORD_ROWS_LACK,     /* rows.c */
+    WORD_AGREE, WORD_AGREE_HAVE, WORD_AGREED    /* agree.c */
 };
 
 /* The ledger's part of a word (struct ledger_decision). */

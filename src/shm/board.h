@@ -106,7 +106,7 @@ struct shm_board {
 };
 
 enum region { REGION_BOARD = MACHINE_REGIONS, REGION_MANIFEST, REGION_RESULT,
-              REGION_CENTER, REGION_LOCKS, REGION_SLOTS };
+              REGION_CENTER, REGION_LOCKS, REGION_AGREE, REGION_SLOTS };
 enum slot_region { SLOT_REPLICA, SLOT_CONTRIBUTION, SLOT_OUTER0, SLOT_OUTER1,
                    SLOT_REGIONS };
 enum { SHM_REGIONS = REGION_SLOTS + MACHINE_SLOTS * SLOT_REGIONS };
@@ -120,7 +120,7 @@ static inline uint64_t slot_region_at(unsigned slot, enum slot_region region)
 /* --- steps at which a test may come between --- */
 
 enum step { STEP_CLOSE, STEP_CLOSING, STEP_SEAT, STEP_LOOK, STEP_PULL, STEP_PULLED,
-            STEP_LOCKED, STEP_RETIRE };
+            STEP_LOCKED, STEP_RETIRE, STEP_AGREED };
 extern void (*shm_hook)(enum step step, unsigned slot);     /* set by tests alone */
 
 static inline void shm_step(enum step step, unsigned slot)

@@ -12,9 +12,8 @@
 
 #define BUSY_NS 100000u         /* until held chunks are tried again */
 
-/* Whether the lock's holder has died. A slot that was taken anew has a higher generation,
- * and is not the holder. */
-static bool lock_dead(const struct shm *shm, uint64_t lock)
+/* A slot that was taken anew has a higher generation, and is not the holder. */
+bool shm_lock_dead(const struct shm *shm, uint64_t lock)
 {
     unsigned slot = (unsigned)(lock & 0xffffffffu) - 1;
     uint64_t life = slot < MACHINE_SLOTS ? slot_life(roster_of(shm), slot) : 0;
@@ -27,7 +26,7 @@ static bool lock_chunk(struct shm *shm, size_t chunk)
     uint64_t seen = atomic_load_explicit(&shm->locks[chunk], memory_order_relaxed);
     uint64_t mine = word_make(shm->meet.generation, shm->meet.slot + 1);
 
-    if (seen && !lock_dead(shm, seen))
+    if (seen && !shm_lock_dead(shm, seen))
         return false;
     return atomic_compare_exchange_strong_explicit(&shm->locks[chunk], &seen, mine,
                memory_order_acq_rel, memory_order_relaxed);

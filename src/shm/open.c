@@ -7,6 +7,7 @@
  *   meet    names: finding each other, the arena's descriptor, noticing deaths
  *   round   the exchanges; group, leader, mean, slices, state and elastic are its parts
  *   post    parcels between rank 0 and the others
+ *   agree   agreements
  *
  * Nothing has a name in a file system. close leaves as a death would, and then gives
  * everything back; close takes half-opened handles, and is open's only cleanup path.
@@ -431,6 +432,8 @@ static descant_status shm_start(struct fabric *f, const struct fabric_start *sta
     meet_door_give(&shm->meet);
     if (!status)
         status = start_own(shm, start);
+    if (!status)
+        status = shm_agree_start(shm);
     if (status)
         return status;
     shm->start = *start;
@@ -475,6 +478,7 @@ const struct fabric_type fabric_shm = {
     .name = "shm",
     .address = "shm:NAME[,rate=1gbit][,rtt=1ms]",
     .post = &shm_post,
+    .agree = &shm_agree,
     .shared = true,
     .help = "processes of one machine, in shared memory; rate and rtt emulate a link",
     .open = shm_open,

@@ -67,6 +67,10 @@ struct shm {
     float *moved;               /* the result of an elastic chunk */
     bool *left;                 /* elastic chunks to do */
     struct shm_post *post;      /* NULL: the lane is not used */
+    /* Of the one thread that makes agreements. */
+    struct shm_agree *agree;    /* shared; set by start */
+    uint64_t agreed;            /* the number of this trainer's last result; 0: none */
+    uint32_t agree_bell;        /* its bell, before it looked */
     const struct kernels *kernels;
     double cores;
     struct shm_round round;
@@ -235,6 +239,8 @@ enum fabric_progress shm_pull(struct shm *shm, uint64_t word, unsigned source,
 enum fabric_progress shm_pulled(struct shm *shm);
 /* A trainer at its end lets joiners take its state; false: nothing to do. */
 bool shm_show(struct shm *shm, uint64_t word);
+/* Whether the holder of a lock {generation 32, slot + 1} has died. */
+bool shm_lock_dead(const struct shm *shm, uint64_t lock);
 void shm_begin_elastic(struct shm *shm);
 enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part);
 
@@ -254,5 +260,10 @@ void shm_waits_sleep(struct shm *shm, uint64_t until_ns);
 /* --- parcels between rank 0 and the others of a machine (post.c) --- */
 
 extern const struct fabric_post shm_post;
+
+/* --- agreements (agree.c) --- */
+
+extern const struct fabric_agree shm_agree;
+descant_status shm_agree_start(struct shm *shm);
 
 #endif

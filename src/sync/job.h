@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The parts of a job, for the files that implement descant.h: job.c (its beginning),
  * drive.c (its rounds), step.c (workers), shadow.c (the sync thread), outer.c (reloads),
- * end.c, events.c, figures.c, waits.c, world.c (MPI on one host). */
+ * end.c, agree.c, events.c, figures.c, waits.c, world.c (MPI on one host). */
 #ifndef JOB_H
 #define JOB_H
 
@@ -50,6 +50,8 @@ struct descant {
                                            job */
     pthread_mutex_t sharing;            /* the fabric's alloc, share and start: one at a
                                            time */
+    _Atomic bool agreeing;              /* a thread makes an agreement; set and cleared by
+                                           it */
 
     /* The machine: the holder of this lock advances the round. It guards all that
      * follows. */

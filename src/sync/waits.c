@@ -174,6 +174,8 @@ size_t descant_waits(struct descant *job, char *room, size_t bytes)
     pthread_mutex_unlock(&job->workers.lock);
     if (waits_text(job->fabric, fabric, sizeof fabric) > 0)
         add(&text, "%s\n", fabric);
+    if (atomic_load(&job->agreeing))
+        add(&text, "trainer %d waits for the others' agreement\n", job->fabric->rank);
     if (rows)
         add(&text, "trainer %d waits for rows of tables from other machines\n",
             job->fabric->rank);

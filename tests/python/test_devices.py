@@ -62,7 +62,7 @@ class Cuda(unittest.TestCase):
             sync.step()
             self.assertTrue((model.weight.grad == 1).all())
             with self.assertRaises(ValueError):
-                sync.mean(model.weight.grad)
+                sync.mean_(model.weight.grad)
 
     def test_what_is_overwritten_in_a_pause_counts(self):
         model = self.filled(torch.bfloat16, 0)

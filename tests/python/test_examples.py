@@ -23,6 +23,7 @@ import dlrm         # noqa: E402
 import gpt          # noqa: E402
 import keeping      # noqa: E402
 import resnet       # noqa: E402
+import stopping     # noqa: E402
 
 SYNCS = ("none", "shadow-easgd", "ddp", "postlocal")
 
@@ -75,6 +76,15 @@ class Examples(unittest.TestCase):
             self.assertEqual(rate("--sync", sync), 0.1)
         for sync in ("ddp", "allreduce", "none"):
             self.assertEqual(rate("--optimizer", "adamw", "--sync", sync), 0.01)
+
+    def test_stopping(self):
+        """All stop after the same epoch, with the same losses."""
+        for sync in ("shadow-delta", "dasgd", "ma,every=4", "allreduce", "none"):
+            told = self.run_one(stopping.main, "", ["--sync", sync, "--examples", "640"],
+                                load=stopping.load, epochs=40, batch=16,
+                                rates={"sgd": 0.1, "adamw": 0.01}, more=[("patience", 1)])
+            self.assertTrue(told["same"] and told["stopped"], told)
+            self.assertLess(told["loss"], 0.69)
 
     def test_resnet(self):
         with tempfile.TemporaryDirectory() as name:

@@ -666,7 +666,7 @@ class Refusals(unittest.TestCase):
         with alone(sparse, plan="allreduce") as sync:
             sparse(torch.tensor([1])).sum().backward()
             refused(self, sync.mean_gradients, "'weight'", "sparse")
-            refused(self, lambda: sync.mean(torch.ones(3, device="meta")), "CPU")
+            refused(self, lambda: sync.mean_(torch.ones(3, device="meta")), "CPU")
         frozen = nn.Linear(2, 2).requires_grad_(False)
         refused(self, lambda: alone(frozen), "frozen=True")
         alone(frozen, frozen=True).close()
