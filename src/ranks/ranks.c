@@ -83,14 +83,14 @@ static void agree_serve(struct fabric *f)
         ranks_serve(ranks_of(f));
 }
 
-static const struct fabric_agree agree = {.offer = ranks_agree_offer,
-                                          .look = ranks_agree_look,
-                                          .serve = agree_serve,
-                                          .wait = ranks_wait};
+const struct fabric_agree ranks_agree = {.offer = ranks_agree_offer,
+                                         .look = ranks_agree_look,
+                                         .serve = agree_serve,
+                                         .wait = ranks_wait};
 
 /* The functions that all links share. */
 #define RANKS_TYPE                                                                      \
-    .rows = &rows, .post = &ranks_post, .agree = &agree, .alloc = ranks_alloc,          \
+    .rows = &rows, .post = &ranks_post, .agree = &ranks_agree, .alloc = ranks_alloc,    \
     .share = ranks_share,                                                               \
     .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
     .close = ranks_close

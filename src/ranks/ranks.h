@@ -589,6 +589,10 @@ void ranks_post_fini(struct ranks *m);
 /* no message that was sent is on its way */
 bool ranks_post_quiet(const struct ranks *m);
 
+/* --- ranks.c --- */
+
+extern const struct fabric_agree ranks_agree;
+
 /* --- agree.c --- */
 
 /* The last result of an agreement that this rank knows, and the epoch in which a

@@ -65,18 +65,6 @@ class Examples(unittest.TestCase):
             self.assertGreater(told["steps_per_s"], 0)
             self.assertTrue(is_good(told[figure]), told)
 
-    def test_own_gradients_take_a_larger_step_of_adamw(self):
-        def rate(*flags):
-            with mock.patch.object(sys, "argv", ["example", "--trainers", "4", *flags]):
-                return keeping.arguments("", epochs=1, batch=1,
-                                         rates={"sgd": 0.1, "adamw": 0.01}).rate
-        for sync in ("dasgd-delta", "shadow-easgd", "diloco", "postlocal"):
-            self.assertEqual(rate("--optimizer", "adamw", "--sync", sync), 0.02)
-            self.assertEqual(rate("--optimizer", "adamw", "--sync", sync, "--rate", "0.01"), 0.01)
-            self.assertEqual(rate("--sync", sync), 0.1)
-        for sync in ("ddp", "allreduce", "none"):
-            self.assertEqual(rate("--optimizer", "adamw", "--sync", sync), 0.01)
-
     def test_stopping(self):
         """All stop after the same epoch, with the same losses."""
         for sync in ("shadow-delta", "dasgd", "ma,every=4", "allreduce", "none"):
