@@ -249,17 +249,21 @@ DESCANT_API descant_status descant_mean(struct descant *job, float *buffer, size
  * under every plan. All make the same agreements in the same order, each in the thread
  * that calls, one at a time, between start and finish. A call sleeps until the others
  * have made it; rounds, the shadow and other workers go on meanwhile. A trainer that
- * dies, leaves or begins its finish is not waited for. One that comes later joins at the
- * others' next agreement that is like its own first. All that get a result get the same
- * bits. MISMATCH, for all, where the calls differ; such an agreement counts as made.
- * Under plans whose steps wait, all make the same number of steps between agreements, or
- * step and agreement wait for each other. Not from on_event.
+ * dies, leaves or begins its finish is not waited for. All that get a result get the same
+ * bits. All get MISMATCH if the calls differ; such an agreement counts as made. Under
+ * plans whose steps wait, all make the same number of steps between agreements, or the job
+ * stands still. Not from on_event.
+ *
+ * A trainer that comes late joins the others' next agreement of the same kind and size as
+ * its first call. So where trainers come late, the agreements that are repeated differ
+ * from each other in kind, size or giver, and only agreed values decide which one is
+ * next.
  *
  * mean: each of the n values, 1 to 512, becomes its mean. any: the flag becomes 1 if some
  * trainer's is not 0, else 0. broadcast: the trainer of rank `from` gives *n bytes, at
- * most 4096, and all get them, and their number in *n; room: bytes at `bytes`. Where they
- * do not fit the call fails, with INVALID, in that trainer alone. BAD_RANK, for all:
- * `from` is not at work. */
+ * most 4096, and all get them, and their number in *n; room: bytes at `bytes`. A receiver
+ * without room for them gets INVALID, and the agreement is made. A giver whose bytes are
+ * too many gets INVALID, and has made none. All get BAD_RANK if `from` is not at work. */
 DESCANT_API descant_status descant_agree_mean(struct descant *job, double *values,
                                               size_t n);
 DESCANT_API descant_status descant_agree_any(struct descant *job, int *flag);

@@ -113,7 +113,7 @@ static void check_fold(const enum act *acts, const uint64_t *its_number)
         ck_assert(offers[i].in == in[offers[i].rank]);
     bool gone = kind >= FROM_0 && !in[kind - FROM_0];
     ck_assert_uint_eq(result.status, differ ? DESCANT_MISMATCH : gone ? DESCANT_BAD_RANK : 0);
-    ck_assert(agree_is_good(&result, true, 3));
+    ck_assert(agree_is_good(&result, true));
     if (result.status) {
         ck_assert_uint_eq(result.n, strlen((char *)result.bytes) + 1);
         return;
@@ -188,26 +188,26 @@ START_TEST(numbers_out_of_bounds_are_refused)
 
     for (int i = 0; i < 3; i++) {
         struct agree_value bad = good[i];
-        ck_assert(agree_is_good(&good[i], false, 3) && agree_is_good(&good[i], true, 3));
+        ck_assert(agree_is_good(&good[i], false) && agree_is_good(&good[i], true));
         bad.n = AGREE_BYTES + 8;
-        ck_assert(!agree_is_good(&bad, true, 3));
+        ck_assert(!agree_is_good(&bad, true));
         bad = good[i];
         bad.status = DESCANT_MISMATCH;
-        ck_assert(!agree_is_good(&bad, false, 3) && agree_is_good(&bad, true, 3));
+        ck_assert(!agree_is_good(&bad, false) && agree_is_good(&bad, true));
         bad.status = DESCANT_ENDED + 1;
-        ck_assert(!agree_is_good(&bad, true, 3));
+        ck_assert(!agree_is_good(&bad, true));
         bad = good[i];
         bad.kind = i == 0 ? AGREE_NONE : AGREE_BROADCAST + 1;
-        ck_assert(!agree_is_good(&bad, true, 3));
+        ck_assert(!agree_is_good(&bad, true));
     }
     good[0].n--;
     good[1].n = 2;
-    good[2].from = 3;
+    good[2].from = -7;
     for (int i = 0; i < 3; i++)
-        ck_assert(!agree_is_good(&good[i], false, 3));
+        ck_assert(!agree_is_good(&good[i], false));
     good[0].n = 0;
     good[2].from = -1;
-    ck_assert(!agree_is_good(&good[0], false, 3) && !agree_is_good(&good[2], false, 3));
+    ck_assert(!agree_is_good(&good[0], false) && !agree_is_good(&good[2], false));
 }
 END_TEST
 
@@ -427,6 +427,43 @@ START_TEST(calls_that_differ_fail_for_all)
     run_mates(differ, 0);
     join_mates(0);
     close_mates();
+}
+END_TEST
+
+static descant_status take_it(struct fabric *f, const struct agree_value *value)
+{
+    (void)f, (void)value;
+    return DESCANT_OK;
+}
+
+static bool give_another(struct fabric *f, struct agree_value *result)
+{
+    (void)f;
+    *result = mean_of(512, 7);
+    return true;
+}
+
+/* Of a coordinator that lies, or of one that has not waited for this trainer. */
+START_TEST(another_result_is_refused)
+{
+    static const struct fabric_agree other = {.offer = take_it, .look = give_another};
+    struct descant *job = begin("self", "none", 0, 1);
+    const struct fabric_type *own = job->fabric->type;
+    struct fabric_type type = *own;
+    double x[2] = {1, 2};
+    int flag = 0;
+    size_t n = 0;
+
+    start_job(job);
+    type.agree = &other;
+    job->fabric->type = &type;
+    ck_assert_int_eq(descant_agree_mean(job, x, 1), DESCANT_MISMATCH);
+    ck_assert_int_eq(descant_agree_any(job, &flag), DESCANT_MISMATCH);
+    ck_assert_int_eq(descant_agree_broadcast(job, x, sizeof x, &n, 1), DESCANT_MISMATCH);
+    ck_assert(x[0] == 1 && x[1] == 2 && flag == 0 && n == 0);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "another agreement without this"));
+    job->fabric->type = own;
+    descant_close(job);
 }
 END_TEST
 
@@ -797,6 +834,7 @@ int main(void)
     tcase_add_loop_test(jobs, all_get_the_same, 0, 6);
     tcase_add_loop_test(jobs, who_leaves_or_finishes_is_not_waited_for, 0, 2);
     tcase_add_test(jobs, calls_that_differ_fail_for_all);
+    tcase_add_test(jobs, another_result_is_refused);
     tcase_add_test(jobs, one_thread_at_a_time);
     tcase_add_test(jobs, who_folds_may_die);
     tcase_add_test(jobs, shared_memory_adds_in_the_order_of_ranks);

@@ -342,6 +342,9 @@ static int part_agree(void)
         double mine = who.rank;
         NEED((who.rank == 0 ? descant_agree_mean(job, &mine, 1)
                             : descant_agree_any(job, &(int){1})) == DESCANT_MISMATCH);
+        size_t none = 0;
+        NEED(descant_agree_broadcast(job, &mine, sizeof mine, &none, who.size + 5) ==
+             DESCANT_BAD_RANK);
         for (int left = 0; left < who.rank; left++) {
             size_t n = 0;
             mine = who.rank;

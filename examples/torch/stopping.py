@@ -61,7 +61,7 @@ def main(args, x, y):
             waited = 0 if loss < best - 1e-3 else waited + 1
             best = min(best, loss)
             losses.append(loss)
-            if waited >= args.patience or sync.any(signalled):
+            if sync.any(signalled or waited >= args.patience):
                 break
         told = {"epochs": len(losses), "loss": best, "rate": optimizer.param_groups[0]["lr"]}
         same = sync.broadcast(told) == told             # what the first trainer has

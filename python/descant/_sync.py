@@ -546,7 +546,7 @@ class Sync:
 
     def broadcast(self, value: Any = None, from_: int = 0) -> Any:
         """What the trainer of rank from_ has passed: None, bool, int, float, str, or lists and dicts of
-        these, or bytes, of 4095 bytes as JSON; the others' value is not looked at. An agreement, as
+        these, or bytes: at most 4095 bytes, as JSON or as they are. The others' value is not looked at. An agreement, as
         mean. If that trainer has died, left or finished, it fails for all, with status BAD_RANK."""
         return agreed_broadcast(self._job, value, from_, self.rank == from_)
 

@@ -15,12 +15,12 @@
 
 #include <string.h>
 
-bool agree_is_good(const struct agree_value *value, bool result, int ranks)
+bool agree_is_good(const struct agree_value *value, bool result)
 {
     if (value->n > AGREE_BYTES || value->kind < AGREE_MEAN ||
         value->kind > AGREE_BROADCAST || value->status > DESCANT_ENDED)
         return false;
-    if (value->kind == AGREE_BROADCAST && (value->from < 0 || value->from >= ranks))
+    if (value->kind == AGREE_BROADCAST && value->from < 0)
         return false;
     if (value->status != DESCANT_OK)
         return result && value->n > 0;
@@ -41,7 +41,7 @@ void agree_say(const struct agree_value *value, char *text, size_t room)
         snprintf(text, room, "a broadcast from trainer %d", (int)value->from);
 }
 
-static bool alike(const struct agree_value *a, const struct agree_value *b)
+bool agree_alike(const struct agree_value *a, const struct agree_value *b)
 {
     return a->kind == b->kind && (a->kind != AGREE_MEAN || a->n == b->n) &&
            (a->kind != AGREE_BROADCAST || a->from == b->from);
@@ -141,7 +141,7 @@ bool agree_fold(uint64_t number, struct agree_offer *offers, int n,
     const struct agree_offer *other = NULL;
     for (int i = 0; i < n; i++) {
         bool counts = strict || offers[i].number == number;
-        bool like = alike(offers[i].value, first->value);
+        bool like = agree_alike(offers[i].value, first->value);
         offers[i].in = like || counts;
         if (!like && counts && !other)
             other = &offers[i];

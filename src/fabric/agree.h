@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Agreements: small values of all trainers at work become one result, the same for all.
- * */
+/* Agreements: small values of all trainers at work become one result, the same for
+ * all. */
 #ifndef AGREE_H
 #define AGREE_H
 
@@ -26,9 +26,12 @@ static inline size_t agree_size(const struct agree_value *value)
     return offsetof(struct agree_value, bytes) + value->n;
 }
 
-/* Whether the numbers of an offer, or of a result, are right in a job of so many ranks.
- * The bytes are not read. */
-bool agree_is_good(const struct agree_value *value, bool result, int ranks);
+/* Whether the numbers of an offer, or of a result, are right. The bytes are not read. */
+bool agree_is_good(const struct agree_value *value, bool result);
+
+/* Whether they are of one agreement: of the same kind, and as many values or the same
+ * giver. */
+bool agree_alike(const struct agree_value *a, const struct agree_value *b);
 
 /* A trainer at work, and what it has offered. */
 struct agree_offer {

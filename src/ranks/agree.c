@@ -18,7 +18,8 @@
 
 #include <string.h>
 
-enum { AGAIN = 4 /* in the time `dead` */ };
+enum { AGAIN = 4 /* in the time `dead` */, EPOCHS_AHEAD = 1 << 16 };
+#define NUMBERS (UINT64_C(1) << 39)     /* half of what check.c lets through */
 
 struct ranks_agree {
     pthread_mutex_t lock;       /* of what both threads use: */
@@ -48,6 +49,18 @@ descant_status ranks_agree_init(struct ranks *m)
 void ranks_agree_form(struct ranks *m)
 {
     m->agree->next = 1;
+}
+
+void ranks_agree_forget(struct ranks *m)
+{
+    struct ranks_agree *a = m->agree;
+
+    if (!a)
+        return;
+    memset(&a->kept, 0, offsetof(struct ranks_kept, value.bytes));
+    pthread_mutex_lock(&a->lock);
+    a->number = a->next = 0;
+    pthread_mutex_unlock(&a->lock);
 }
 
 void ranks_agree_fini(struct ranks *m)
@@ -84,6 +97,7 @@ void ranks_agree_unpack(const struct ranks_word *word, struct agree_value *value
 
 /* --- words that leave --- */
 
+/* The caller that made the offer waits for its answer, so nobody writes it meanwhile. */
 static void say_offer(struct ranks *m)
 {
     struct ranks_agree *a = m->agree;
@@ -111,8 +125,17 @@ bool ranks_agree_tell(struct ranks *m, int rank)
 
 /* --- words that come --- */
 
+/* Numbers and epochs that no job comes to are a liar's: kept, they would make honest words
+ * look as lies, and newer than all that follow. */
+static bool is_believed(const struct ranks *m, const struct ranks_word *word)
+{
+    uint64_t epoch = ledger_view(m->ledger).epoch;
+
+    return word->agree < NUMBERS && (!epoch || word->refers < epoch + EPOCHS_AHEAD);
+}
+
 /* False: what this rank keeps is newer. A later epoch counts for more than a higher
- * number: a rank may come back from a job that has ended. */
+ * number: a number may have been made anew. */
 static bool keep(struct ranks_kept *kept, const struct ranks_word *word, uint64_t epoch)
 {
     if (epoch < kept->epoch || (epoch == kept->epoch && word->agree < kept->number))
@@ -147,6 +170,8 @@ static void hear_agreed(struct ranks *m, const struct ranks_word *word)
 
 void ranks_agree_hear(struct ranks *m, const struct ranks_word *word)
 {
+    if (!is_believed(m, word))
+        return;
     if (word->what == WORD_AGREED)
         hear_agreed(m, word);
     else if (word->kind != AGREE_NONE)

@@ -26,12 +26,10 @@ struct agree_peer {
 struct ranks_agree_lead {
     struct agree_peer *peers;   /* by rank */
     struct agree_offer *offers; /* (size) to be folded */
-    int *ranks;                 /* (size) theirs */
     int n_offers;               /* open */
     uint64_t epoch;             /* of all of this */
     bool told, final;           /* the result that this rank keeps */
     uint64_t said_ns;           /* members were told last */
-    struct agree_value result;
 };
 
 descant_status ranks_agree_lead_init(struct ranks *m)
@@ -42,9 +40,8 @@ descant_status ranks_agree_lead_init(struct ranks *m)
     if (all) {
         all->peers = memory_take_array(size, sizeof *all->peers);
         all->offers = memory_take_array(size, sizeof *all->offers);
-        all->ranks = memory_take_array(size, sizeof *all->ranks);
     }
-    return all && all->peers && all->offers && all->ranks
+    return all && all->peers && all->offers
                ? DESCANT_OK
                : log_fail(&m->f.log, DESCANT_MEMORY, "no memory for agreements");
 }
@@ -68,7 +65,6 @@ void ranks_agree_lead_fini(struct ranks *m)
         drop_offer(all, k);
     memory_give(all->peers);
     memory_give(all->offers);
-    memory_give(all->ranks);
     memory_give(all);
 }
 
@@ -217,17 +213,15 @@ static bool fold(struct ranks *m)
         const struct lead_peer *peer = &m->lead->peers[k];
         if (!m->members[k] || peer->left || peer->ends)
             continue;
-        all->ranks[n] = k;
         all->offers[n++] = (struct agree_offer){
             .rank = k, .number = all->peers[k].number, .value = all->peers[k].offer};
     }
-    if (!agree_fold(kept->number + 1, all->offers, n, &all->result))
+    if (!agree_fold(kept->number + 1, all->offers, n, &kept->value))
         return false;
     kept->number++;
-    memcpy(&kept->value, &all->result, agree_size(&all->result));
     for (int i = 0; i < n; i++)
         if (all->offers[i].in)
-            all->peers[all->ranks[i]].number = kept->number;
+            all->peers[all->offers[i].rank].number = kept->number;
     begin_telling(m);
     return true;
 }
@@ -241,12 +235,12 @@ void ranks_agree_lead_turn(struct ranks *m)
     follow_epoch(m);
     if (!all->n_offers && (all->final || !all->told))
         return;
+    if (ranks_agree_kept(m)->epoch > all->epoch)
+        return;                 /* this rank leads no more, and will hear so */
     if (!all->told) {
         begin_telling(m);
         all->final = !ranks_agree_kept(m)->number;
     }
-    if (!m->place.fixed && ranks_agree_kept(m)->epoch != all->epoch)
-        return;                 /* a later epoch's: this rank leads no more, and hears so */
     do {
         all->final = all->final || tell_all(m);
         if (!all->final)

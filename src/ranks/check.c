@@ -335,7 +335,7 @@ static bool agree_value_is_good(const struct check *c)
         (w->what == WORD_AGREE && !w->seq) || (w->what == WORD_AGREED && !w->agree))
         return refuse(c, "agreement %" PRIu64 " of epoch %" PRIu64 ", offer %u", w->agree,
                       w->refers, w->seq);
-    if (!none && (!agree_is_good(&value, result, c->facts->place->size) ||
+    if (!none && (!agree_is_good(&value, result) ||
                   (w->status && text[c->tail - 1] != 0)))
         return refuse(c, "a value of kind %u, status %u, %" PRIu64 " bytes, from rank %d",
                       w->kind, w->status, w->n, w->source);

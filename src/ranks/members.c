@@ -279,8 +279,10 @@ void ranks_members_time(struct ranks *m)
     if (!m->started || m->now_ns < ledger_wakes(m->ledger))
         return;
     ledger_time(m->ledger, m->now_ns);
-    if (knew && !ledger_view(m->ledger).epoch)      /* of a job that has ended */
+    if (knew && !ledger_view(m->ledger).epoch) {    /* of a job that has ended */
         ranks_rows_forget(m);
+        ranks_agree_forget(m);
+    }
     obey_all(m);
 }
 

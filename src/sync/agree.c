@@ -81,6 +81,7 @@ static descant_status agree(struct descant *job, const char *call,
                             struct agree_value *value)
 {
     struct fabric *f = job->fabric;
+    const struct agree_value mine = *value;
     descant_status status = DESCANT_OK;
 
     if (f->type->agree) {
@@ -88,7 +89,6 @@ static descant_status agree(struct descant *job, const char *call,
         if (status == DESCANT_OK)
             status = wait(job, value);
     } else {
-        const struct agree_value mine = *value;
         struct agree_offer offer = {.rank = f->rank, .number = 1, .value = &mine};
         agree_fold(1, &offer, 1, value);
     }
@@ -96,6 +96,10 @@ static descant_status agree(struct descant *job, const char *call,
     if (status == DESCANT_OK && value->status != DESCANT_OK)
         status = log_fail(&job->log, (descant_status)value->status, "%s: %.*s", call,
                           (int)value->n, (const char *)value->bytes);
+    else if (status == DESCANT_OK && !agree_alike(value, &mine))
+        status = log_fail(&job->log, DESCANT_MISMATCH,
+                          "%s: the others have made another agreement without this "
+                          "trainer: all make the same ones, in the same order", call);
     return status;
 }
 
@@ -153,7 +157,8 @@ descant_status descant_agree_broadcast(struct descant *job, void *bytes, size_t 
                             *n, (int)(room < AGREE_BYTES ? room : AGREE_BYTES));
         }
         value.n = (uint32_t)*n;
-        memcpy(value.bytes, bytes, value.n);
+        if (value.n)
+            memcpy(value.bytes, bytes, value.n);
     }
     status = agree(job, call, &value);
     if (status != DESCANT_OK)
@@ -161,7 +166,8 @@ descant_status descant_agree_broadcast(struct descant *job, void *bytes, size_t 
     if (value.n > room)
         return log_fail(&job->log, DESCANT_INVALID, "%s: %u bytes came, room for %zu",
                         call, value.n, room);
-    memcpy(bytes, value.bytes, value.n);
+    if (value.n)
+        memcpy(bytes, value.bytes, value.n);
     *n = value.n;
     return DESCANT_OK;
 }
