@@ -465,9 +465,9 @@ START_TEST(addresses_are_checked)
     refuses(job, 1, 2, DESCANT_TIMEOUT, "Connection refused");
     refuses("tcp:192.0.2.1:7000,insecure=1", 0, 2, DESCANT_BAD_ADDRESS, "cannot listen");
     refuses("tcp:192.0.2.1:7000,insecure=1,interface=none0", 1, 2, DESCANT_BAD_ADDRESS,
-            "none0 is not here");
+            "no interface none0");
     refuses("tcp:[2001:db8::1]:7000,insecure=1,interface=none0", 1, 2,
-            DESCANT_BAD_ADDRESS, "no address of IPv6");
+            DESCANT_BAD_ADDRESS, "no interface none0");
     struct descant *first = open_job(job, "shadow-ma", 0, 2);
     refuses(job, 0, 2, DESCANT_BAD_ADDRESS, "Address already in use");
     descant_close(first);

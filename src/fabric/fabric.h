@@ -115,8 +115,8 @@ struct fabric_options {
     double start_s;
     double dead_s;              /* over a link where ranks come and go: a rank that was
                                    silent for so long counts as dead; 0: 10 s */
-    bool joins;                 /* over such a link: others found the job, and rank -1
-                                   does not become 0 */
+    bool joins;                 /* over such a link: other ranks begin the job, and rank
+                                   -1 does not become 0 */
     double rate;                /* bytes a second that a link may send to each peer; 0: no
                                    limit. The caller spaces exchanges, the link their
                                    bytes */

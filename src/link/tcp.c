@@ -155,6 +155,57 @@ static const char *find_meetings(struct tcp_link *link)
     return link->n_meetings ? NULL : "it has no address of IPv4 or IPv6";
 }
 
+/* TCP's loopback is this machine's own. */
+static bool is_local(const struct sockaddr_storage *address)
+{
+    const struct sockaddr_in *four = (const struct sockaddr_in *)address;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
+
+    return address->ss_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&six->sin6_addr)
+                                          : ntohl(four->sin_addr.s_addr) >> 24 == 127;
+}
+
+/* The interface's address of that family, of IPv6 rather one that all networks know. */
+static bool address_of(const char *interface, int family, struct sockaddr_storage *into)
+{
+    struct ifaddrs *all = NULL;
+    bool found = false;
+
+    if (getifaddrs(&all) != 0)
+        return false;
+    for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
+        if (!a->ifa_addr || a->ifa_addr->sa_family != family ||
+            strcmp(a->ifa_name, interface) != 0)
+            continue;
+        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(void *)a->ifa_addr;
+        if (found && (family == AF_INET || IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr)))
+            continue;
+        memcpy(into, a->ifa_addr,
+               family == AF_INET6 ? sizeof *six : sizeof(struct sockaddr_in));
+        found = true;
+    }
+    freeifaddrs(all);
+    return found;
+}
+
+/* Only addresses of rank 0 that this rank can come to from its interface are tried. */
+static bool keep_reachable(struct tcp_link *link, struct link_entry *entry)
+{
+    const struct tcp_options *o = &link->options;
+    struct sockaddr_storage from;
+    int n = 0;
+
+    for (int i = 0; i < link->n_meetings; i++)
+        if (!*o->interface || is_local(&link->meetings[i]) ||
+            address_of(o->interface, link->meetings[i].ss_family, &from))
+            link->meetings[n++] = link->meetings[i];
+    link->n_meetings = n;
+    return n || fails(entry, DESCANT_BAD_ADDRESS,
+                      "tcp: this machine has no interface %s with an address of the kind "
+                      "that %s has: name another one with interface=", o->interface,
+                      o->host);
+}
+
 /* Again until `until`: a name server may not know of a host that has just come. */
 static bool look_up(struct tcp_link *link, struct link_entry *entry, uint64_t until)
 {
@@ -173,18 +224,10 @@ static bool look_up(struct tcp_link *link, struct link_entry *entry, uint64_t un
         said = true;
         rest(link, TCP_AGAIN_MS * TCP_MS);
     }
+    if (!keep_reachable(link, entry))
+        return false;
     take_next(link);
     return true;
-}
-
-/* TCP's loopback is this machine's own. */
-static bool is_local(const struct sockaddr_storage *address)
-{
-    const struct sockaddr_in *four = (const struct sockaddr_in *)address;
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
-
-    return address->ss_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&six->sin6_addr)
-                                          : ntohl(four->sin_addr.s_addr) >> 24 == 127;
 }
 
 /* Beyond this machine ranks need a secret or certificates, or `insecure`. */
@@ -255,29 +298,6 @@ static int listen_for_all(struct tcp_link *link)
     return error;
 }
 
-/* The interface's address of that family, of IPv6 rather one that all networks know. */
-static bool address_of(const char *interface, int family, struct sockaddr_storage *into)
-{
-    struct ifaddrs *all = NULL;
-    bool found = false;
-
-    if (getifaddrs(&all) != 0)
-        return false;
-    for (const struct ifaddrs *a = all; a; a = a->ifa_next) {
-        if (!a->ifa_addr || a->ifa_addr->sa_family != family ||
-            strcmp(a->ifa_name, interface) != 0)
-            continue;
-        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(void *)a->ifa_addr;
-        if (found && (family == AF_INET || IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr)))
-            continue;
-        memcpy(into, a->ifa_addr,
-               family == AF_INET6 ? sizeof *six : sizeof(struct sockaddr_in));
-        found = true;
-    }
-    freeifaddrs(all);
-    return found;
-}
-
 /* Listens for ranks above this one, at one of the ports given, or at one that the kernel
  * chooses: at the interface's address or at all of the machine's, since it is not known
  * by which of them other ranks reach it; in a job that stays on this machine, at its
@@ -291,8 +311,7 @@ static bool listen_anywhere(struct tcp_link *link, struct link_entry *entry)
 
     if (*o->interface && !local && !address_of(o->interface, any.ss_family, &any))
         return fails(entry, DESCANT_BAD_ADDRESS,
-                     "tcp: the interface %s is not here, or has no address of IPv%d, as "
-                     "the job's address has", o->interface, six ? 6 : 4);
+                     "tcp: the interface %s has lost its address", o->interface);
     link->from = any;
     if (!*o->interface || local)
         link->from.ss_family = 0;
@@ -309,8 +328,9 @@ static bool listen_anywhere(struct tcp_link *link, struct link_entry *entry)
     }
     if (!error)
         return true;
-    return fails(entry, DESCANT_SYSTEM, "tcp: cannot listen%s%s: %s",
-                 *o->ports ? " at a port of " : "", o->ports, strerror(error));
+    return fails(entry, DESCANT_SYSTEM, "tcp: cannot listen%s%s: %s%s",
+                 *o->ports ? " at a port of " : "", o->ports, strerror(error),
+                 *o->ports ? "; name other ports with ports=" : "");
 }
 
 /* Takes rank 0's next address. Others come to this rank by the same family. */

@@ -246,7 +246,8 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
     if (rank < 0 || rank >= link->size || rank == link->rank) {
         snprintf(text, sizeof text,
                  hello->rank < 0 ? "all of the job's %d ranks are taken; ranks=N in rank "
-                                   "0's address makes room for N"
+                                   "0's address, or --locals of descant bsp control, "
+                                   "makes room for more"
                                  : "it must have another rank, from 0 to %d",
                  hello->rank < 0 ? link->size : link->size - 1);
         return turn_away(c, REFUSED_NO, 0, text);

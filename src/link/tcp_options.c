@@ -78,7 +78,7 @@ static bool read_ports(struct tcp_options *into, char *message, size_t room)
         into->last_port = read_port(end + 1, &end);
     if (!*end && into->first_port && into->first_port <= into->last_port)
         return true;
-    snprintf(message, room, "ports=%s: it is a port or a range, as 7001-7064",
+    snprintf(message, room, "ports=%s: name a port or a range, as 7001-7064",
              into->ports);
     return false;
 }

@@ -29,6 +29,8 @@
 #define sendmsg(fd, message, flags) syscall(SYS_sendmsg, fd, message, flags)
 #endif
 
+#define PACED_MOST 1e18             /* bytes a second: more is no limit */
+
 enum {
     BREAKS_MS = 8000,           /* what was sent and is not confirmed breaks it, as */
     IDLE_S = 5, PROBES = 3,     /* does an idle one that does not answer */
@@ -64,7 +66,7 @@ static void pace(const struct tcp_link *link, int fd)
 {
     uint64_t rate = link->rate > PACED_LEAST ? (uint64_t)link->rate : PACED_LEAST;
 
-    if (link->rate > 0)
+    if (link->rate > 0 && link->rate < PACED_MOST)
         setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
 }
 

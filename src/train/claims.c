@@ -18,15 +18,22 @@
  * quicker. */
 static bool claim_old(struct claims *c, int place, uint64_t *chunk)
 {
+    _Atomic uint64_t *claimed = c->seat->claimed;
     uint64_t held = 0;
 
     while (c->old && !held) {
         int k = c->old >> place & 1 ? place : __builtin_ctz(c->old);
         c->old &= ~(UINT32_C(1) << k);
-        held = atomic_load_explicit(&c->seat->claimed[k], memory_order_acquire);
-        atomic_store_explicit(&c->seat->claimed[place], held, memory_order_release);
-        if (k != place)
-            board_release(c->seat, k);
+        held = atomic_load_explicit(&claimed[k], memory_order_acquire);
+        uint64_t was = held;
+        atomic_store_explicit(&claimed[place], held, memory_order_release);
+        if (!held || k == place ||
+            atomic_compare_exchange_strong_explicit(&claimed[k], &was, 0,
+                                                    memory_order_acq_rel,
+                                                    memory_order_relaxed))
+            continue;
+        board_release(c->seat, place);
+        held = 0;
     }
     *chunk = held - 1;
     return held;
