@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* SIGTERM to one trainer of descant train, with real processes: over TCP it leaves, and
  * the others go on; under mpirun all end. The program itself is a rank of an MPI job:
- * test_told rank CLICKS FOLDER. */
+ * test_told rank CLICKS FOLDER [leave]. */
 #include "harness/mpi.h"
 #include "harness/tcp.h"
 #include "harness/training.h"
@@ -258,8 +258,9 @@ END_TEST
 
 /* --- under mpirun --- */
 
-/* One rank has a child that tells it, once the log has an interval. */
-static int rank_of_mpi(const char *data, const char *where)
+/* One rank has a child that tells it, once the log has an interval; of ranks that would
+ * leave, none. */
+static int rank_of_mpi(const char *data, const char *where, bool leaves)
 {
     const char *open_mpi = getenv("OMPI_COMM_WORLD_RANK"), *pmi = getenv("PMI_RANK");
     const char *rank = open_mpi ? open_mpi : pmi ? pmi : "?";
@@ -271,7 +272,8 @@ static int rank_of_mpi(const char *data, const char *where)
     o.trainers = 0;
     o.watched = true;
     o.job = "mpi";
-    if (strcmp(rank, "1") == 0 && fork() == 0) {
+    o.on_term = leaves ? ON_TERM_LEAVE : ON_TERM_AUTO;
+    if (!leaves && strcmp(rank, "1") == 0 && fork() == 0) {
         wait_examples(ROWS / 4);
         kill(self_pid, SIGTERM);
         _exit(0);
@@ -302,10 +304,23 @@ START_TEST(ranks_of_mpi_end_together)
 }
 END_TEST
 
+/* MPICH can take the ranks of one machine for those of several. */
+START_TEST(ranks_of_one_host_do_not_leave)
+{
+    char what[PATH_MAX + 300];
+    if (!is_there(MPI_LIBRARY_MPICH))
+        return;
+    setenv("MPIR_CVAR_NUM_CLIQUES", "2", 1);
+    snprintf(what, sizeof what, "-n 3 %s rank %s %s leave", self, clicks, folder);
+    ck_assert_int_ne(mpirun(MPI_LIBRARY_MPICH, "", what), 0);
+    says("--on-term leave needs one trainer a machine");
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
-    if (argc == 4 && strcmp(argv[1], "rank") == 0)
-        return rank_of_mpi(argv[2], argv[3]);
+    if (argc >= 4 && strcmp(argv[1], "rank") == 0)
+        return rank_of_mpi(argv[2], argv[3], argc > 4);
     find_modules();
     TCase *leave = new_case("leave", 100), *twice = new_case("twice", 100);
     TCase *all = new_case("all", 100), *mpi = new_case("mpi", 100);
@@ -319,6 +334,7 @@ int main(int argc, char **argv)
     tcase_add_test(twice, another_signal_ends_it_at_once);
     tcase_add_loop_test(all, all_end_where_that_is_asked, 0, 2);
     tcase_add_test(all, trainers_of_one_machine_end_together);
+    tcase_add_test(mpi, ranks_of_one_host_do_not_leave);
     tcase_add_loop_test(mpi, ranks_of_mpi_end_together, 0, LIBRARIES_RUN);
     make_clicks();
     return run_cases(leave, twice, all, mpi, NULL);

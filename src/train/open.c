@@ -379,16 +379,9 @@ static descant_status start(struct trainer *t)
         status = descant_start(t->job);
     if (status == DESCANT_OK)
         status = descant_members(t->job, &members);
-    if (status != DESCANT_OK)
-        return status;
-    t->size = members.size;
-    if (t->term == TERM_LEAVES && !t->options->over_tcp && t->size > t->hosts)
-        return log_fail(&t->log, DESCANT_UNSUPPORTED,
-                        "--on-term leave needs one trainer a machine: here %d are on %d "
-                        "machines, and those of one machine share tables and end "
-                        "together; use --on-term all",
-                        t->size, t->hosts);
-    return DESCANT_OK;
+    if (status == DESCANT_OK)
+        t->size = members.size;
+    return status;
 }
 
 /* Each step needs those before it: locks take the run's number from the board; the model

@@ -73,6 +73,11 @@ descant_status others_settle(struct trainer *t)
                         "--on-term leave needs trainers on several machines; trainers "
                         "of one machine share tables and end together: use --on-term "
                         "all");
+    if (o->on_term == ON_TERM_LEAVE && t->local_rank > 0)
+        return log_fail(&t->log, DESCANT_UNSUPPORTED,
+                        "--on-term leave needs one trainer a machine; here one has "
+                        "several, which share tables and end together: use --on-term "
+                        "all");
     t->term = !comes && !o->watched         ? TERM_ENDS_RUN
               : o->on_term == ON_TERM_LEAVE ? TERM_LEAVES
               : o->on_term == ON_TERM_ALL || o->watched ? TERM_ENDS_ALL
