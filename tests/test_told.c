@@ -196,7 +196,7 @@ START_TEST(another_signal_ends_it_at_once)
 }
 END_TEST
 
-/* Also where the first host's last checkpoint fails, which is no good end of that host. */
+/* Also where the first host's last checkpoint fails: that host has not ended well. */
 START_TEST(all_end_where_that_is_asked)
 {
     struct train_options o = of_job();

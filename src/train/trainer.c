@@ -9,9 +9,9 @@
  *
  * A run that is stopped by a signal goes the same way, with less at the end. A trainer
  * that leaves alone (others.c) writes its part first, while its shadow, if the plan has
- * one, still serves the others, and makes a last exchange in place of finish. After a failure the others are
- * told through the board, and the last checkpoint stays as it is. Before it trains, a
- * trainer has nothing to save, and a signal just ends it.
+ * one, still serves the others, and makes a last exchange in place of finish. After a
+ * failure the others are told through the board, and the last checkpoint stays as it is.
+ * Before it trains, a trainer has nothing to save, and a signal just ends it.
  *
  * A trainer that dies at the very end, when the others have no more to read, leaves
  * chunks that are no longer trained beside the rounds: the reporter trains them after the
@@ -179,7 +179,8 @@ static void end_run(struct trainer *t)
 }
 
 /* Its part of the summary and the checkpoint is written by now; under a plan with a shadow
- * that was at work meanwhile, else the others have waited. A last exchange that failed has been logged; the signal leaves no time for more. */
+ * that was at work meanwhile, else the others have waited. A last exchange that failed
+ * has been logged; the signal leaves no time for more. */
 static void leave(struct trainer *t)
 {
     char host[64] = "";
