@@ -26,8 +26,9 @@ struct safetensors_text {       /* of "__metadata__": names and texts */
 };
 
 /* Writes the temporary file (NULL: path.tmp), syncs it, keeps the file that was at path as
- * `previous` (NULL: does not), and renames. On failure (a full disk, an unwritable folder) path is as it was.
- * INVALID for names that come twice and sizes that do not go together. */
+ * `previous` (NULL: does not), and renames. On failure (a full disk, an unwritable folder)
+ * path is as it was. INVALID for names that come twice and sizes that do not go
+ * together. */
 descant_status safetensors_write_by(const char *temporary, const char *path,
                                     const char *previous,
                                     const struct safetensor *tensors, size_t n,

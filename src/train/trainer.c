@@ -178,8 +178,8 @@ static void end_run(struct trainer *t)
     board_end(&t->board->summary, true);
 }
 
-/* Its part of the summary and the checkpoint is written by now; under a plan with a shadow
- * that was at work meanwhile, else the others have waited. A last exchange that failed
+/* Its part of the summary and the checkpoint is written by now. A shadow, if the plan has
+ * one, was at work meanwhile; else the others have waited. A last exchange that failed
  * has been logged; the signal leaves no time for more. */
 static void leave(struct trainer *t)
 {

@@ -131,8 +131,8 @@ struct trainer {
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
     bool kept;                      /* the last checkpoint was written */
-    bool bad;                       /* the finish or that checkpoint has failed, also where
-                                       a signal had stopped the run before */
+    bool bad;                       /* the finish or that checkpoint has failed, also
+                                       where a signal had stopped the run before */
     bool kept_at_signal;            /* a checkpoint was made for the signal; the
                                        keeper's */
     bool in_haste;                  /* it is being written, without the outer state */
