@@ -258,6 +258,8 @@ START_TEST(who_was_told_parts)
         ck_assert_int_eq(t->events[DESCANT_EVENT_UNFINISHED], 0);
         ck_assert_int_eq(t->events[DESCANT_EVENT_LOST], 0);
         ck_assert_int_eq(count_of(t->lines, ": trainer 2 was told to end\n"), i < 2);
+        ck_assert_int_eq(count_of(t->lines, ": trainer 2 has left: 2 take part\n"), i < 2);
+        ck_assert_int_eq(count_of(t->lines, ": trainer 2 has finished"), 0);
     }
 }
 END_TEST

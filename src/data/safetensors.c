@@ -13,7 +13,8 @@
  *   2. The old file gets a second name, previous, by a link: path is there all the time.
  *   3. path.tmp is renamed to path, and the folder is synced.
  * Where links are not to be had (FAT, some network disks), 2 is a rename, undone if 3
- * fails. Two writers of one path must not run at once.
+ * fails. Two writers of one path that may run at once need temporary files of their own:
+ * then the last rename counts.
  *
  * Reading maps the file; the tensors point into the map. Before that every number in the
  * header is tested: a file that passes has each byte of its data in exactly one tensor. A
@@ -269,18 +270,21 @@ void safetensors_tidy(const char *path)
         unlink(temporary);
 }
 
-descant_status safetensors_write(const char *path, const char *previous,
-                                 const struct safetensor *tensors, size_t n,
-                                 const struct safetensors_text *texts, size_t n_texts,
-                                 const struct log *log)
+descant_status safetensors_write_by(const char *temporary, const char *path,
+                                    const char *previous,
+                                    const struct safetensor *tensors, size_t n,
+                                    const struct safetensors_text *texts, size_t n_texts,
+                                    const struct log *log)
 {
-    char temporary[PATH_MAX];
+    char usual[PATH_MAX];
     size_t header_bytes = 0;
     descant_status status = check_tensors(path, tensors, n, log);
     if (status != DESCANT_OK)
         return status;
-    if (!temporary_of(path, temporary, sizeof temporary))
+    if (!temporary_of(path, usual, sizeof usual))
         return log_fail(log, DESCANT_SYSTEM, "%s: the name is too long", path);
+    if (!temporary)
+        temporary = usual;
     char *header = make_header(tensors, n, texts, n_texts, &header_bytes);
     if (!header)
         return log_fail(

@@ -25,13 +25,23 @@ struct safetensors_text {       /* of "__metadata__": names and texts */
     const char *key, *value;
 };
 
-/* Writes path.tmp, syncs it, keeps the file that was at path as `previous` (NULL: does
- * not), and renames. On failure (a full disk, an unwritable folder) path is as it was.
- * INVALID for names that come twice and sizes that do not go together. */
-descant_status safetensors_write(const char *path, const char *previous,
-                                 const struct safetensor *tensors, size_t n,
-                                 const struct safetensors_text *texts, size_t n_texts,
-                                 const struct log *log);
+/* Writes the temporary file (NULL: path.tmp), syncs it, keeps the file that was at path as
+ * `previous` (NULL: does not), and renames. On failure (a full disk, an unwritable folder)
+ * path is as it was. INVALID for names that come twice and sizes that do not go
+ * together. */
+descant_status safetensors_write_by(const char *temporary, const char *path,
+                                    const char *previous,
+                                    const struct safetensor *tensors, size_t n,
+                                    const struct safetensors_text *texts, size_t n_texts,
+                                    const struct log *log);
+static inline descant_status
+safetensors_write(const char *path, const char *previous,
+                  const struct safetensor *tensors, size_t n,
+                  const struct safetensors_text *texts, size_t n_texts,
+                  const struct log *log)
+{
+    return safetensors_write_by(NULL, path, previous, tensors, n, texts, n_texts, log);
+}
 
 /* Removes the files of a writer of path that was killed. */
 void safetensors_tidy(const char *path);

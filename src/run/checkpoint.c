@@ -94,8 +94,9 @@ descant_status checkpoint_put(const char *path, bool own, const struct contents 
 
     snprintf(previous, sizeof previous, "%s.previous", path);
     snprintf(old, sizeof old, "%s.old", path);
-    descant_status status = safetensors_write(path, own ? previous : old, c->tensors,
-                                              c->n_tensors, c->texts, c->n_texts, log);
+    descant_status status =
+        safetensors_write_by(c->temporary, path, own ? previous : old, c->tensors,
+                             c->n_tensors, c->texts, c->n_texts, log);
     if (status != DESCANT_OK)
         return status;
     if (!own && there)

@@ -16,6 +16,7 @@
 
 enum { CONTENTS_TEXTS = 128 };
 struct contents {
+    const char *temporary;          /* written, then renamed; NULL: FILE.tmp */
     struct safetensor *tensors;     /* room for as many as contents_create was told */
     size_t n_tensors;
     struct safetensors_text texts[CONTENTS_TEXTS];

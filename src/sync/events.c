@@ -66,6 +66,15 @@ static const char *bad_advice(const struct plan *plan, bool company)
            "unless descant_state or Python's optimizer= shares that state";
 }
 
+/* Whether the rank was told to end: it may have parted, or died since. */
+static bool was_told(const struct events *events, int rank)
+{
+    bool told = false;
+    for (int i = 0; i < events->n_told && !told; i++)
+        told = events->told[i].kind == DESCANT_EVENT_TOLD && events->told[i].rank == rank;
+    return told;
+}
+
 static void compose(struct descant *job, const struct fabric_note *note, int members,
                     char *line, size_t room)
 {
@@ -82,7 +91,9 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
         snprintf(line, room, "%s has come%s: %d take part", who, often, members);
         break;
     case DESCANT_EVENT_LEFT:
-        snprintf(line, room, "%s has finished%s: %d take part", who, often, members);
+        snprintf(line, room, "%s has %s%s: %d take part", who,
+                 was_told(&job->events, note->rank) ? "left" : "finished", often,
+                 members);
         break;
     case DESCANT_EVENT_LOST:
         snprintf(line, room,
@@ -165,6 +176,8 @@ static void tell(struct descant *job, const struct fabric_note *note, uint64_t n
     if (note->kind == DESCANT_EVENT_UNFINISHED && job->plan.when == PLAN_NEVER)
         return;                 /* its work was not to be kept together */
     compose(job, note, members, line, sizeof line);
+    if (note->kind == DESCANT_EVENT_TOLD)       /* also where its line is not wanted */
+        told_of(events, note->kind, note->rank);
     struct descant_event event = {note->kind, note->rank, members, note->count, line};
     bool quiet = events->fn && events->fn(events->user, &event) != 0;
     if (quiet || note->kind == DESCANT_EVENT_BROKEN)        /* the log has that already */

@@ -43,11 +43,15 @@ static void put_patience(struct board *b, const struct patience *p)
     atomic_store_explicit(&b->evals, p->any, RELAXED);
 }
 
-/* Where the best model could not be written, the model in the file stays the best. */
+/* Where the best model could not be written, the model in the file stays the best. A host
+ * that takes over from the first one finds that one's best with the place (save.c). */
 void judge_best(struct trainer *t, const struct held_out *h, struct place *place,
                 const float *w)
 {
     struct board *b = t->board;
+
+    if (t->host > 0 && trainer_keeps_best(t) && !atomic_load(&b->kept))
+        save_checkpoint(t);
     struct patience was = patience_of(b), now = was;
     bool better = patience_judge(&now, h->loss, h->at);
 

@@ -5,7 +5,7 @@
  * trainer that fails, or is killed, before all have started is one: the others would wait
  * for it in vain, so the parent ends them. Until it trains, a signal ends a trainer at
  * once; then trainer.c heeds it. Over TCP, where SIGTERM means that one trainer leaves,
- * that is no failure: descant run starts such a trainer again no more.
+ * that is no failure: descant run does not start such a trainer again.
  *
  * A rank of an MPI job is forked, too, though alone: its parent only logs the rank and
  * the host of a rank that was killed. The other ranks cannot know: the launcher ends them

@@ -9,7 +9,9 @@
  * as an event. If all trainers were told, as by a launcher at the end of its time, nobody
  * is there to go on: the run ends as one that a signal has stopped. Those signals do not
  * come in the same instant, so a trainer that was told looks for a second whether all
- * were.
+ * were. A trainer that leaves is no member at once, but the events' thread may say so
+ * only at its next look: until then the members that are left seem to be told, all of
+ * them. So all count as told once they have been for longer than that.
  *
  * The first host writes the model, evaluates and reports. Once it has left, the lowest
  * rank that has not does. A host that has died is awaited: it may be cut off alone, and
@@ -27,6 +29,7 @@
 
 #define RELAXED memory_order_relaxed
 #define ALL_WITHIN_NS UINT64_C(1000000000)
+#define STEADY_NS UINT64_C(250000000)   /* events.c looks each 200 ms */
 #define LOOK_NS UINT64_C(10000000)
 
 bool rank_is(const struct rank_bits *bits, int rank)
@@ -37,9 +40,9 @@ bool rank_is(const struct rank_bits *bits, int rank)
 
 static void set_rank(struct rank_bits *bits, int rank, bool on)
 {
-    uint64_t bit = UINT64_C(1) << rank % 64;
     if (rank < 0 || rank >= RANK_BITS)
         return;
+    uint64_t bit = UINT64_C(1) << rank % 64;
     if (on)
         atomic_fetch_or_explicit(&bits->word[rank / 64], bit, RELAXED);
     else
@@ -53,6 +56,12 @@ enum term_end term_judge(enum term term, bool told, int members, int others_told
     return term == TERM_LEAVES && told ? TERM_END_LEFT : TERM_END_ALL;
 }
 
+bool term_known(enum term term, enum term_end end, uint64_t looked_ns, uint64_t all_ns)
+{
+    return end == TERM_END_SIGNAL ? term != TERM_LEAVES || all_ns >= STEADY_NS
+                                  : looked_ns >= ALL_WITHIN_NS;
+}
+
 /* The trainers of one machine share tables, board and data, so they end together. */
 descant_status others_settle(struct trainer *t)
 {
@@ -61,13 +70,18 @@ descant_status others_settle(struct trainer *t)
 
     if (o->on_term == ON_TERM_LEAVE && !comes)
         return log_fail(&t->log, DESCANT_UNSUPPORTED,
-                        "--on-term leave is for trainers of several machines: those of "
-                        "one share its tables, and end together");
-    t->term = !comes && !o->watched              ? TERM_ENDS_RUN
-              : o->on_term == ON_TERM_LEAVE      ? TERM_LEAVES
-              : o->on_term == ON_TERM_ALL        ? TERM_ENDS_ALL
-              : o->watched                       ? TERM_ENDS_ALL
-                                                 : TERM_LEAVES;
+                        "--on-term leave needs trainers on several machines; trainers "
+                        "of one machine share tables and end together: use --on-term "
+                        "all");
+    if (o->on_term == ON_TERM_LEAVE && t->local_rank > 0)
+        return log_fail(&t->log, DESCANT_UNSUPPORTED,
+                        "--on-term leave needs one trainer a machine; here one has "
+                        "several, which share tables and end together: use --on-term "
+                        "all");
+    t->term = !comes && !o->watched         ? TERM_ENDS_RUN
+              : o->on_term == ON_TERM_LEAVE ? TERM_LEAVES
+              : o->on_term == ON_TERM_ALL || o->watched ? TERM_ENDS_ALL
+                                                        : TERM_LEAVES;
     return DESCANT_OK;
 }
 
@@ -150,15 +164,20 @@ static int others_told(const struct trainer *t)
 
 enum term_end others_end(struct trainer *t)
 {
-    uint64_t told_ns = atomic_load(&t->told_ns);
+    uint64_t began_ns = clock_now_ns(), all_ns = 0;
 
     for (;;) {
+        if (signals_heard() == SIGTERM)
+            others_tell(t);
+        uint64_t told_ns = atomic_load(&t->told_ns);
         enum term_end end =
             term_judge(t->term, told_ns > 0, members_now(t), others_told(t));
-        uint64_t now = clock_now_ns();
-        if (end == TERM_END_SIGNAL || !told_ns || now >= told_ns + ALL_WITHIN_NS)
+        uint64_t now = clock_now_ns(), since_ns = told_ns ? told_ns : began_ns;
+        all_ns = end != TERM_END_SIGNAL ? 0 : all_ns ? all_ns : now;
+        if (term_known(t->term, end, now - since_ns, now - all_ns))
             return end;
-        descant_tell(t->job);
+        if (told_ns)
+            descant_tell(t->job);
         clock_sleep_until(now + LOOK_NS);
     }
 }

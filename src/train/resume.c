@@ -264,6 +264,14 @@ static void take_best(struct trainer *t, const struct checkpoint *of)
     checkpoint_close(&c);
 }
 
+void resume_best(struct trainer *t)
+{
+    struct told told;
+    const struct checkpoint c = of_run(t, &told);
+
+    take_best(t, &c);
+}
+
 /* Puts the place onto the board. Values are stored, not added, for a trainer that filled
  * the board before may have died. Each host does its part of the chunks to do; the first
  * host has the earlier run's sums. */

@@ -169,7 +169,8 @@ static void take_first_place(struct trainer *t, struct place *place)
     struct metrics m = {0};
     size_t n = 0, n_files = 0;
 
-    place->at[0] -= (uint64_t)t->host;
+    uint64_t host = atomic_load(&t->board->host);       /* not t->host: it may be late */
+    place->at[0] -= host < place->at[0] ? host : place->at[0];
     place->n = PLACE_HEAD;
     place->sums = m;
     if (access(t->options->checkpoint, R_OK) != 0 ||
@@ -190,7 +191,8 @@ static void take_first_place(struct trainer *t, struct place *place)
         memcpy(place->at, at, n * sizeof *at);
         place->n = n;
         place->sums = m;
-        atomic_store(&t->board->kept, 1);       /* the file is this run's */
+        if (!atomic_exchange(&t->board->kept, 1))       /* the file is this run's */
+            resume_best(t);
     }
     safetensors_close(file);
 }
@@ -228,8 +230,9 @@ static descant_status put_best(struct trainer *t, struct contents *c)
     snprintf(old, sizeof old, "%s.old", path);
     contents_text(c, "best", "%.17g %llu", atomic_load(&t->board->eval_best),
              (unsigned long long)atomic_load(&t->board->best_at));
-    return safetensors_write(path, atomic_load(&t->board->best_kept) ? NULL : old,
-                             c->tensors, c->n_tensors, c->texts, c->n_texts, &t->log);
+    return safetensors_write_by(c->temporary, path,
+                                atomic_load(&t->board->best_kept) ? NULL : old,
+                                c->tensors, c->n_tensors, c->texts, c->n_texts, &t->log);
 }
 
 /* Collects all that a checkpoint has. The outer state is the one that was kept before
@@ -264,12 +267,15 @@ static descant_status write_all(struct trainer *t, const struct dense *dense,
     return status;
 }
 
-/* The last look before a file is replaced: a model with NaN or Inf is not written. */
+/* The last look before a file is replaced: a model with NaN or Inf is not written. A host
+ * that takes over from the first one writes to its own FILE.hostN.tmp: that one may have
+ * counted as dead, and be at FILE.tmp still. */
 static descant_status write_from(struct trainer *t, struct place *place,
                                  const struct dense *dense, bool best)
 {
     if (t->host > 0) {
-        descant_status status = write_host(t, place);
+        /* the place of the best model is an older one */
+        descant_status status = best ? DESCANT_OK : write_host(t, place);
         if (status != DESCANT_OK || !others_is_first(t))
             return status;
         take_first_place(t, place);
@@ -283,6 +289,11 @@ static descant_status write_from(struct trainer *t, struct place *place,
     model_tensors(t->model, &n_dense);
     model_tables(t->model, &n_tables);
     struct contents *c = contents_create(n_dense + n_tables + RUN_TENSORS, &t->log);
+    char temporary[4096 + 8];
+    host_file(t, t->options->checkpoint, temporary, sizeof temporary - 8);
+    strcat(temporary, ".tmp");
+    if (c && t->host > 0)
+        c->temporary = temporary;
     descant_status status = c ? write_all(t, dense, c, place, best) : DESCANT_MEMORY;
     contents_destroy(c);
     return status;

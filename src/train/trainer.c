@@ -8,10 +8,10 @@
  *   last checkpoint and the summary.
  *
  * A run that is stopped by a signal goes the same way, with less at the end. A trainer
- * that leaves alone (others.c) writes its part first, while the others still have its
- * shadow, and makes a last exchange in place of finish. After a failure the others are
- * told through the board, and the last checkpoint stays as it is. Before it trains, a
- * trainer has nothing to save, and a signal just ends it.
+ * that leaves alone (others.c) writes its part first, while its shadow, if the plan has
+ * one, still serves the others, and makes a last exchange in place of finish. After a
+ * failure the others are told through the board, and the last checkpoint stays as it is.
+ * Before it trains, a trainer has nothing to save, and a signal just ends it.
  *
  * A trainer that dies at the very end, when the others have no more to read, leaves
  * chunks that are no longer trained beside the rounds: the reporter trains them after the
@@ -154,6 +154,7 @@ static void write_last(struct trainer *t)
     if (!t->options->checkpoint || stop == STOP_NAN || stop == STOP_FAILED)
         return;
     t->kept = save_checkpoint(t) == DESCANT_OK;
+    t->bad |= !t->kept;
     if (!t->kept) {
         log_say(&t->log, DESCANT_WARNING, "the last checkpoint failed");
         board_stop(t->board, STOP_FAILED, "the last checkpoint failed: %s",
@@ -177,8 +178,9 @@ static void end_run(struct trainer *t)
     board_end(&t->board->summary, true);
 }
 
-/* Its part of the summary and the checkpoint is written, while its shadow was at work. A
- * last exchange that failed has been logged; the signal leaves no time for more. */
+/* Its part of the summary and the checkpoint is written by now. A shadow, if the plan has
+ * one, was at work meanwhile; else the others have waited. A last exchange that failed
+ * has been logged; the signal leaves no time for more. */
 static void leave(struct trainer *t)
 {
     char host[64] = "";
@@ -190,12 +192,14 @@ static void leave(struct trainer *t)
                                  : "the others go on without its last steps");
 }
 
-/* All trainers have ended in good order because one was told to: a launcher should not
- * take that for a failure. Trainers that were all told were stopped. */
-static bool is_end_of_all(struct trainer *t, int signal)
+/* How the run ends where a signal has stopped it. A launcher should not take it for a
+ * failure that all trainers end in good order because one was told to. */
+static enum term_end end_by_signal(struct trainer *t)
 {
-    return signal == SIGTERM && t->term == TERM_ENDS_ALL &&
-           others_end(t) == TERM_END_ALL;
+    bool all = t->term == TERM_ENDS_ALL && atomic_load(&t->board->signal) == SIGTERM;
+    bool leaves = t->term == TERM_LEAVES && atomic_load(&t->told_ns);
+
+    return all || leaves ? others_end(t) : TERM_END_SIGNAL;
 }
 
 static int run(struct trainer *t)
@@ -215,12 +219,13 @@ static int run(struct trainer *t)
     bsp_finish(t->bsp);
     if (status == DESCANT_OK)
         status = save_keep_outer(t);
-    bool told = board_stopped(t->board) == STOP_SIGNAL && t->term == TERM_LEAVES &&
-                atomic_load(&t->told_ns);
-    bool leaves = status == DESCANT_OK && told && others_end(t) == TERM_END_LEFT;
+    bool stopped = status == DESCANT_OK && board_stopped(t->board) == STOP_SIGNAL;
+    enum term_end end = stopped ? end_by_signal(t) : TERM_END_SIGNAL;
+    bool leaves = end == TERM_END_LEFT;
     if (status == DESCANT_OK && !leaves)
         status = descant_finish(t->job, finals[final]);
-    if (status != DESCANT_OK)
+    t->bad = status != DESCANT_OK;
+    if (t->bad)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
                    descant_last_error());
     end_run(t);
@@ -230,8 +235,12 @@ static int run(struct trainer *t)
     board_leave(t->seat);
     enum board_stop stop = board_stopped(t->board);
     int signal = atomic_load(&t->board->signal);
-    if (signal && stop != STOP_NAN && stop != STOP_FAILED)
-        return leaves || is_end_of_all(t, signal) ? RUN_DONE : 128 + signal;
+    if (stop == STOP_NAN || stop == STOP_FAILED)
+        return RUN_FAILED;
+    if (signal && !stopped && t->term == TERM_ENDS_ALL)     /* it came after training */
+        end = end_by_signal(t);
+    if (signal)
+        return end == TERM_END_SIGNAL ? 128 + signal : t->bad ? RUN_FAILED : RUN_DONE;
     return stop == STOP_NOT || stop == STOP_EARLY ? RUN_DONE : RUN_FAILED;
 }
 

@@ -44,7 +44,7 @@ struct train_result {
 
 enum { TRAIN_FAILURES = 16 };
 
-/* Ranks of a job; one above is in none. Any thread. */
+/* A set of ranks; a rank of 4096 or more is in no set. Any thread. */
 enum { RANK_BITS = 4096 };
 struct rank_bits {
     _Atomic uint64_t word[RANK_BITS / 64];
@@ -131,6 +131,8 @@ struct trainer {
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
     bool kept;                      /* the last checkpoint was written */
+    bool bad;                       /* the finish or that checkpoint has failed, also
+                                       where a signal had stopped the run before */
     bool kept_at_signal;            /* a checkpoint was made for the signal; the
                                        keeper's */
     bool in_haste;                  /* it is being written, without the outer state */
@@ -190,6 +192,8 @@ bool trainer_heed(void *of);
 bool rank_is(const struct rank_bits *bits, int rank);
 /* The rule: of so many members this one and so many others were told to end. */
 enum term_end term_judge(enum term term, bool told, int members, int others_told);
+/* Whether that holds: after a look so long, in which all have been told for so long. */
+bool term_known(enum term term, enum term_end end, uint64_t looked_ns, uint64_t all_ns);
 descant_status others_settle(struct trainer *t);    /* what SIGTERM means */
 /* An event of the job's. True: it is logged here, or is none to log. */
 bool others_hear(struct trainer *t, const struct descant_event *event);
@@ -254,5 +258,7 @@ void save_best_path(const struct trainer *t, char *path, size_t room); /* FILE.b
 descant_status resume_model(struct trainer *t);    /* w and state, before start */
 descant_status resume_tables(struct trainer *t);   /* and the board; one trainer alone */
 descant_status resume_outer(struct trainer *t);    /* after start */
+/* The best model so far is that of FILE.best; the reporter alone. */
+void resume_best(struct trainer *t);
 
 #endif
