@@ -25,9 +25,9 @@ struct safetensors_text {       /* of "__metadata__": names and texts */
     const char *key, *value;
 };
 
-/* Writes the temporary file (NULL: path.tmp), syncs it, keeps the file that was at path as
- * `previous` (NULL: does not), and renames. On failure (a full disk, an unwritable folder)
- * path is as it was. INVALID for names that come twice and sizes that do not go
+/* Writes the temporary file (NULL: path.tmp), syncs it, keeps the file that was at path
+ * as `previous` (NULL: does not), and renames. On failure (a full disk, an unwritable
+ * folder) path is as it was. INVALID for names that come twice and sizes that do not go
  * together. */
 descant_status safetensors_write_by(const char *temporary, const char *path,
                                     const char *previous,
