@@ -61,14 +61,24 @@ static bool has_told(const struct ranks *m)
     return true;
 }
 
+/* All others have gone, and not only fallen silent. */
+static bool is_last(const struct ranks *m)
+{
+    for (int k = 0; k < m->place.size; k++)
+        if (k != m->f.rank && m->peers[k].generation)
+            return false;
+    return true;
+}
+
 /* Where ranks come and go: this rank is no member any more, and the others have been
- * told. A rank that is cut off from the job's majority goes without that. */
+ * told. It goes without that where all others have gone, which may have ended with it, or
+ * where it is cut off from the job's majority. */
 static bool is_out(const struct ranks *m)
 {
     bool member = m->founded && ledger_view(m->ledger).member;
     uint64_t since = m->now_ns - m->left_ns;
 
-    return (!member && (has_told(m) || since > FAILED_STAYS_NS)) ||
+    return (!member && (has_told(m) || since > FAILED_STAYS_NS)) || is_last(m) ||
            since > 2 * m->dead_ns;
 }
 

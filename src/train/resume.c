@@ -240,6 +240,11 @@ static bool same_place(struct trainer *t, const struct checkpoint *c, struct res
     return false;
 }
 
+void resume_best_path(const struct trainer *t, char *path, size_t room)
+{
+    snprintf(path, room, "%s.best", t->options->checkpoint);
+}
+
 /* The start of --patience: the evaluation of FILE.best, if it was of the same held-out
  * set. */
 static void take_best(struct trainer *t, const struct checkpoint *of)
@@ -250,7 +255,7 @@ static void take_best(struct trainer *t, const struct checkpoint *of)
     unsigned long long at;
     double loss;
 
-    save_best_path(t, path, sizeof path);
+    resume_best_path(t, path, sizeof path);
     if (!trainer_keeps_best(t) || safetensors_open(&c.file, path, NULL) != DESCANT_OK)
         return;
     best = safetensors_text(c.file, "best");

@@ -118,11 +118,6 @@ void host_file(const struct trainer *t, const char *path, char *own, size_t room
         snprintf(own, room, "%s.host%d", path, t->host);
 }
 
-void save_best_path(const struct trainer *t, char *path, size_t room)
-{
-    snprintf(path, room, "%s.best", t->options->checkpoint);
-}
-
 void save_forget(struct trainer *t)
 {
     char path[4096];
@@ -137,7 +132,7 @@ void save_tidy(const struct trainer *t)
     safetensors_tidy(path);
     if (t->host > 0)
         return;
-    save_best_path(t, path, sizeof path);
+    resume_best_path(t, path, sizeof path);
     safetensors_tidy(path);
 }
 
@@ -212,7 +207,7 @@ static descant_status put(struct trainer *t, const struct contents *c)
 
     if (status != DESCANT_OK)
         return status;
-    save_best_path(t, best, sizeof best);
+    resume_best_path(t, best, sizeof best);
     snprintf(old, sizeof old, "%s.old", best);
     if (!is_own(t))
         rename(best, old);
@@ -226,7 +221,7 @@ static descant_status put_best(struct trainer *t, struct contents *c)
 {
     char path[4096 + 8], old[4096 + 16];
 
-    save_best_path(t, path, sizeof path);
+    resume_best_path(t, path, sizeof path);
     snprintf(old, sizeof old, "%s.old", path);
     contents_text(c, "best", "%.17g %llu", atomic_load(&t->board->eval_best),
              (unsigned long long)atomic_load(&t->board->best_at));

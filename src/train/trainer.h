@@ -252,13 +252,13 @@ descant_status save_keep_outer(struct trainer *t);    /* before finish */
 void save_forget(struct trainer *t);     /* removes this host's place of an earlier run */
 void save_tidy(const struct trainer *t);  /* removes files that a killed run left
                                              unfinished */
-void save_best_path(const struct trainer *t, char *path, size_t room); /* FILE.best */
 
 /* --- resume.c --- */
 descant_status resume_model(struct trainer *t);    /* w and state, before start */
 descant_status resume_tables(struct trainer *t);   /* and the board; one trainer alone */
 descant_status resume_outer(struct trainer *t);    /* after start */
 /* The best model so far is that of FILE.best; the reporter alone. */
+void resume_best_path(const struct trainer *t, char *path, size_t room); /* FILE.best */
 void resume_best(struct trainer *t);
 
 #endif
