@@ -136,7 +136,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(filter-out $(if $(HAVE_TRAIN),,$(TR
 # training, whose code test_trainer runs under it, too. test_bsp_net starts ranks by mpirun, and the
 # MPI libraries crash under it; what its processes do over shm is in test_branch and test_post.
 ifneq ($(findstring thread,$(SAN)),)
-TESTS := $(filter-out $(addprefix %/test_,rules options hostlist launcher hosts block vector data formats report plan \
+TESTS := $(filter-out $(addprefix %/test_,rules ruling outer_step options hostlist launcher hosts block vector data input formats report plan \
 	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words told run_files resume scores \
 	mpi mpi_errors mpi_jobs mpi_rounds link_contract tables tables_hot tables_parts tables_comings rows ledger ledger_words check hostile liars comings comings_rows \
 	comings_post comings_agree simulated simulated_faults simulation scale bsp_net tls tls_strangers tcp_bytes secret),$(TESTS))
