@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Agreements of the trainers of a world. What a trainer asks for goes by the number of its next
- * agreement: a mean, any, a broadcast, and so on; one that has had no result begins with a mean. In
+/* Agreements of the trainers of a world. The number of a trainer's next agreement decides its kind:
+ * a mean, any, a broadcast, and so on; one that has had no result begins with a mean. In
  * a mean each brings 1 at its own place, and in the second half the number for which it offers. So:
  *
  *   1 all that live and have a result of one number have the same bits; but for ranks that were

@@ -48,7 +48,7 @@ static double mean_at(const struct agree_value *value, int i)
     return x;
 }
 
-/* What one of three has done; each differs from each other in the rule's eyes. */
+/* The offer of one of three trainers. To the rule no two of these are the same. */
 enum act { ABSENT, SILENT, MEAN_1, MEAN_2, ANY_0, ANY_1, FROM_0, FROM_1, ACTS };
 enum { NUMBER = 7 };
 static const uint64_t numbers[] = {NUMBER, 0, NUMBER - 2};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What bare TCP takes for the traffic of a mean between two hosts, BYTES each way at
- * once: duplex RANK HOST PORT BYTES [RUNS]. Rank 0 listens at HOST, rank 1 connects.
+/* The time and the CPU of bare TCP for the traffic of a mean between two hosts, BYTES each
+ * way at once: duplex RANK HOST PORT BYTES [RUNS]. Rank 0 listens at HOST, rank 1 connects.
  * A thread writes, a thread reads, and the reader is woken for every 256 KiB. Rank 0
  * prints a JSON object with the median time of a run, and the process's CPU in it. */
 #define _GNU_SOURCE

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Agreements: small values of all trainers, as bytes that the library carries.
 
-What comes from another trainer is read as numbers or as JSON, and never as a pickle: its bytes can
-make nothing run."""
+Bytes from another trainer are read as numbers or as JSON, and never as a pickle, which could make
+something run."""
 
 import ctypes
 import json

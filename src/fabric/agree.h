@@ -10,7 +10,7 @@ enum { AGREE_BYTES = 4096, AGREE_MOST = AGREE_BYTES / sizeof(double) };
 
 enum agree_kind { AGREE_NONE, AGREE_MEAN, AGREE_ANY, AGREE_BROADCAST };
 
-/* What a trainer offers, or the result. */
+/* The offer of a trainer, or the result. */
 struct agree_value {
     uint32_t kind;              /* enum agree_kind */
     uint32_t status;            /* of a result: descant_status. If it is not OK, the bytes

@@ -55,6 +55,15 @@ static void hear_form(struct ranks *m, const struct ranks_word *word)
         ranks_members_form(m);
 }
 
+/* Of agreements: a result that another rank keeps is for both parts. */
+static void hear_agreement(struct ranks *m, int from, const struct ranks_word *word)
+{
+    if (word->what != WORD_AGREE)
+        ranks_agree_hear(m, word);
+    if (word->what != WORD_AGREED)
+        ranks_agree_lead_hear(m, from, word);
+}
+
 /* That the word came is enough, but where its sender was told to end. */
 static void hear_alive(struct ranks *m, int from, const struct ranks_word *word)
 {
@@ -153,14 +162,9 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
         ranks_rows_hear(m, word);
         break;
     case WORD_AGREE:
-        ranks_agree_lead_hear(m, from, word);
-        break;
     case WORD_AGREE_HAVE:
-        ranks_agree_hear(m, word);
-        ranks_agree_lead_hear(m, from, word);
-        break;
     case WORD_AGREED:
-        ranks_agree_hear(m, word);
+        hear_agreement(m, from, word);
         break;
     case WORD_CALL:
         m->called = true;

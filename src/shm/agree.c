@@ -68,7 +68,7 @@ static void take_lock(const struct shm *shm)
 
 /* --- folding --- */
 
-/* What the trainer that has the slot now has offered. */
+/* The offer of the trainer that has the slot now. */
 static struct agree_offer offer_of(const struct shm *shm, unsigned slot, uint64_t number)
 {
     const struct shm_offer *offer = &shm->agree->offers[slot];
