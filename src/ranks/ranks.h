@@ -121,8 +121,10 @@ struct ranks {
     struct memory_block *blocks;        /* instead of `machine`, where this rank has the
                                            machine alone */
     /* words */
-    struct ranks_op word_op;
-    struct ranks_word *heard, *go;        /* word_bytes each */
+    struct ranks_listener *listeners;   /* n_listeners */
+    int n_listeners;
+    int n_silent;                       /* peers that are there, at the last look */
+    struct ranks_word *go;              /* word_bytes */
     size_t word_bytes;
     struct ranks_outgoing *idle_words[2], *last_word;   /* short, long */
     int words_out;
