@@ -190,8 +190,8 @@ DESCANT_API descant_status descant_state(struct descant *job, const char *name,
 DESCANT_API descant_status descant_detach(struct descant *job, const char *name);
 
 /* A zeroed block of bytes that all trainers of this machine share if they ask for the
- * same name. The callers order their accesses themselves. Valid until close, but not in
- * forked children. */
+ * same name. The callers order their accesses themselves. Before start or after it, from
+ * any thread. Valid until close, but not in forked children. */
 DESCANT_API descant_status descant_share(struct descant *job, const char *name,
                                          size_t bytes, void **block);
 
