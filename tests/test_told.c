@@ -179,6 +179,23 @@ START_TEST(one_leaves_and_the_others_go_on)
 }
 END_TEST
 
+/* The first host is killed before it has left: the others say so, and another one writes
+ * the model. */
+START_TEST(one_is_told_and_dies)
+{
+    struct train_options o = of_job();
+    begin_all(&o);
+    kill(pids[0], SIGTERM);
+    wait_said(") was told to end (SIGTERM): it leaves, and the others go on\n", 2);
+    kill(pids[0], SIGKILL);
+    ck_assert_int_eq(end_within(pids[0], 20), 128 + SIGKILL);
+    wait_said("trainer 0 has died: 2 take part", 2);
+    ino_t model = inode_of(model_file);
+    WAIT_UNTIL(inode_of(model_file) != model, "nobody writes the model");
+    end_others(0);
+}
+END_TEST
+
 /* Its last mean waits for others that never come to one. */
 START_TEST(another_signal_ends_it_at_once)
 {
@@ -333,6 +350,7 @@ int main(int argc, char **argv)
     tcase_add_test(leave, the_rule_holds_for_a_while);
     tcase_add_loop_test(leave, one_leaves_and_the_others_go_on, 0, 2);
     tcase_add_loop_test(leave, who_is_told_at_the_start_ends, 0, 2);
+    tcase_add_test(leave, one_is_told_and_dies);
     tcase_add_test(twice, another_signal_ends_it_at_once);
     tcase_add_loop_test(all, all_end_where_that_is_asked, 0, 2);
     tcase_add_test(all, trainers_of_one_machine_end_together);
