@@ -193,7 +193,8 @@ START_TEST(numbers_out_of_bounds_are_refused)
         ck_assert(!agree_is_good(&bad, true));
         bad = good[i];
         bad.status = DESCANT_MISMATCH;
-        ck_assert(!agree_is_good(&bad, false) && agree_is_good(&bad, true));
+        ck_assert(agree_is_good(&bad, true));
+        ck_assert(agree_is_good(&bad, false) == (i == 2));   /* a giver that cannot give */
         bad.status = DESCANT_ENDED + 1;
         ck_assert(!agree_is_good(&bad, true));
         bad = good[i];

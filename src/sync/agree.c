@@ -150,15 +150,16 @@ descant_status descant_agree_broadcast(struct descant *job, void *bytes, size_t 
     descant_status status = enter(job, call);
     if (status != DESCANT_OK)
         return status;
-    if (job->fabric->rank == from) {
-        if (*n > AGREE_BYTES || *n > room) {
-            atomic_store(&job->agreeing, false);
-            return log_fail(&job->log, DESCANT_INVALID, "%s: %zu bytes, at most %d", call,
-                            *n, (int)(room < AGREE_BYTES ? room : AGREE_BYTES));
-        }
+    bool gives = job->fabric->rank == from;
+    if (gives && (*n > AGREE_BYTES || *n > room)) {     /* the others hear it, too */
+        value.status = DESCANT_INVALID;
+        value.n = 1 + (uint32_t)snprintf(
+                          (char *)value.bytes, AGREE_BYTES,
+                          "trainer %d gives %zu bytes, at most %zu", from, *n,
+                          room < AGREE_BYTES ? room : (size_t)AGREE_BYTES);
+    } else if (gives && *n) {
         value.n = (uint32_t)*n;
-        if (value.n)
-            memcpy(value.bytes, bytes, value.n);
+        memcpy(value.bytes, bytes, value.n);
     }
     status = agree(job, call, &value);
     if (status != DESCANT_OK)
