@@ -28,12 +28,13 @@ static descant_status enter(struct descant *job, const char *call)
 
 static void say_wait(struct descant *job, const struct agree_value *value, uint64_t ns)
 {
-    char text[64];
+    char text[64], who[512];
 
     agree_say(value, text, sizeof text);
+    waits_agreement(job, who, sizeof who);
     log_say(&job->log, DESCANT_WARNING,
-            "trainer %d waits for the others to agree on %s, %.0f s so far",
-            job->fabric->rank, text, (double)ns * 1e-9);
+            "trainer %d waits for %s to agree on %s, %.0f s so far", job->fabric->rank,
+            who, text, (double)ns * 1e-9);
 }
 
 /* Lets messages move where no other thread does. */
