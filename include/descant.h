@@ -190,8 +190,8 @@ DESCANT_API descant_status descant_state(struct descant *job, const char *name,
 DESCANT_API descant_status descant_detach(struct descant *job, const char *name);
 
 /* A zeroed block of bytes that all trainers of this machine share if they ask for the
- * same name. The callers order their accesses themselves. Valid until close, but not in
- * forked children. */
+ * same name. The callers order their accesses themselves. Before start or after it, from
+ * any thread. Valid until close, but not in forked children. */
 DESCANT_API descant_status descant_share(struct descant *job, const char *name,
                                          size_t bytes, void **block);
 
@@ -262,8 +262,8 @@ DESCANT_API descant_status descant_mean(struct descant *job, float *buffer, size
  * mean: each of the n values, 1 to 512, becomes its mean. any: the flag becomes 1 if some
  * trainer's is not 0, else 0. broadcast: the trainer of rank `from` gives *n bytes, at
  * most 4096, and all get them, and their number in *n; room: bytes at `bytes`. A receiver
- * without room for them gets INVALID, and the agreement is made. A giver whose bytes are
- * too many gets INVALID, and has made none. All get BAD_RANK if `from` is not at work. */
+ * without room for them gets INVALID, and the agreement is made. All get INVALID if the
+ * giver has too many, and BAD_RANK if `from` is not at work: both count as made. */
 DESCANT_API descant_status descant_agree_mean(struct descant *job, double *values,
                                               size_t n);
 DESCANT_API descant_status descant_agree_any(struct descant *job, int *flag);

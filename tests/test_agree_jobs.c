@@ -34,6 +34,7 @@ static char address[300];
 static const char *plan;
 static pid_t pids[MOST];
 static int founders;
+static bool gives;                      /* the first agreement is one that cannot be made */
 
 struct work {
     struct descant *job;
@@ -73,6 +74,20 @@ static int agree(struct descant *job, struct agreeing *mine, int rank)
     return flag;
 }
 
+/* The giver has too many bytes: all are told how many, and the next one is made. */
+static bool gives_too_many(struct descant *job, int rank)
+{
+    char bytes[5000] = {0};
+    size_t n = rank == 1 ? sizeof bytes : 0;
+
+    if (descant_agree_broadcast(job, bytes, sizeof bytes, &n, 1) != DESCANT_INVALID ||
+        !strstr(descant_last_error(), "trainer 1 gives 5000 bytes, at most 4096"))
+        return false;
+    n = rank == 1 ? 4096 : 0;
+    return descant_agree_broadcast(job, bytes, sizeof bytes, &n, 1) == DESCANT_OK &&
+           n == 4096;
+}
+
 static int train(int rank, int size)
 {
     struct descant *job = open_job(address, plan, rank, size);
@@ -85,6 +100,8 @@ static int train(int rank, int size)
 
     if (descant_start(job) != DESCANT_OK)
         return 2;
+    if (gives && !gives_too_many(job, rank))
+        return 3;
     if (shadow)
         pthread_create(&worker, NULL, step_on, &work);
     while (stops == 0) {
@@ -226,6 +243,15 @@ END_TEST
 
 /* Over TCP a long result leaves while its sender polls, which rank 0, the coordinator, does in
  * no call but this under the plan `none`. */
+START_TEST(a_giver_that_cannot_give_holds_nobody_up)
+{
+    gives = true;
+    begin_all(_i, "shadow-ma", 3);
+    agree_on(0, 3, 3);
+    end_all(3, -1);
+}
+END_TEST
+
 START_TEST(who_has_the_result_need_not_poll)
 {
     begin_all(OVER_TCP, "none", 3);
@@ -343,6 +369,7 @@ static int part_agree(void)
         double mine = who.rank;
         NEED((who.rank == 0 ? descant_agree_mean(job, &mine, 1)
                             : descant_agree_any(job, &(int){1})) == DESCANT_MISMATCH);
+        NEED(gives_too_many(job, who.rank));
         size_t none = 0;
         NEED(descant_agree_broadcast(job, &mine, sizeof mine, &none, who.size + 5) ==
              DESCANT_BAD_RANK);
@@ -373,6 +400,7 @@ int main(int argc, char **argv)
 {
     TCase *all = tcase_create("jobs");
     tcase_add_loop_test(all, every_plan_agrees, 0, FABRICS * PLANS);
+    tcase_add_loop_test(all, a_giver_that_cannot_give_holds_nobody_up, 0, FABRICS);
     tcase_add_test(all, who_has_the_result_need_not_poll);
     tcase_add_loop_test(all, a_shadow_plan_is_not_stalled, 0, FABRICS);
     tcase_add_loop_test(all, a_death_in_an_open_agreement, 0, 2 * FABRICS);

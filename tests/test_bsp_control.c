@@ -473,6 +473,31 @@ START_TEST(what_a_dead_run_left_is_undone)
 }
 END_TEST
 
+/* A branch may get two models before it reads out for the first time, and only with the first
+ * one does it know that the segment is taken over. */
+START_TEST(what_was_left_is_undone_also_after_two_models)
+{
+    struct local_sums sums = {0};
+    struct gradient g;
+    static float sum[FLOATS];
+    optimizer = optimizers[0];
+    name_all();
+    uint64_t version = run_that_dies(4) + BOUND + 1;
+    for (int k = 0; k < LOCALS; k++)
+        open_local(k, 2);
+    ck_assert(local_taken_over(locals[1]));
+    local_store(locals[1], model, version, version);
+    local_store(locals[1], model, version + 1, 1);
+    ck_assert(gradient_init(&g, sum, FLOATS, SEGMENT_SLOTS));
+    gradient_clear(&g);
+    local_read_out(locals[1], &g, &sums);
+    ck_assert(sums.gradients == 0 && sums.undone == 1);
+    gradient_fini(&g);
+    for (int k = 0; k < LOCALS; k++)
+        local_close(locals[k]);
+}
+END_TEST
+
 /* A process that goes on with the same run: no gradient of before is too old, and those that
  * were not read out count. */
 START_TEST(an_heir_goes_on_with_the_run)
@@ -627,6 +652,7 @@ int main(void)
     tcase_add_test(tests, a_large_model_is_stored);
     tcase_add_test(tests, sums_that_overflow_together_are_left_out);
     tcase_add_test(tests, what_a_dead_run_left_is_undone);
+    tcase_add_test(tests, what_was_left_is_undone_also_after_two_models);
     tcase_add_test(tests, an_heir_goes_on_with_the_run);
     tcase_add_test(tests, refused_gradients_are_told_once);
     return run_cases(tests, NULL);

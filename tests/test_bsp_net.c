@@ -149,6 +149,7 @@ START_TEST(a_local_is_killed_and_comes_again)
     const float gradient[FLOATS] = {3, 3, 3, 3, 3};
     struct descant_ml_model model;
     pid_t locals[2];
+    meet_over(_i);
     pid_t control = begin_control("--locals 2 --period 5ms");
     locals[0] = begin_local("--number 0 --slots 2", "constant");
     locals[1] = begin_local("--number 1 --slots 2", "constant");
@@ -468,7 +469,7 @@ static TCase *make_case(void)
     tcase_add_loop_test(tests, control_and_locals_are_processes, 0, 4);
     tcase_add_loop_test(tests, gradients_are_counted_exactly_once, 0, 4);
     tcase_add_loop_test(tests, control_is_killed_and_finds_the_locals, 0, 2);
-    tcase_add_test(tests, a_local_is_killed_and_comes_again);
+    tcase_add_loop_test(tests, a_local_is_killed_and_comes_again, 0, 2);
     tcase_add_loop_test(tests, a_stopped_local_holds_up_nobody, 0, 2);
     tcase_add_test(tests, a_late_sum_blocks_nothing);
     tcase_add_test(tests, a_local_leaves_in_good_order);

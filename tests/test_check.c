@@ -307,7 +307,7 @@ static const struct {
     ROWS(0, bytes, OWN_PART, OWN_PART),
     ROWS(1, rank, 2, SIZE - 1),
     ROWS(1, bytes, 0, PART),
-    U32(AGREE, status, 0, 0),
+    U32(AGREE, status, 0, DESCANT_ENDED),
     U64(AGREE, n, 16, 16),
     U64(AGREE, agree, 0, (INT64_C(1) << 40) - 1),
     U32(AGREE_HAVE, status, 0, DESCANT_ENDED),

@@ -14,6 +14,7 @@
 
 #include "harness/processes.h"
 #include "harness/suite.h"
+#include "harness/tcp.h"
 #include "harness/wait.h"
 #include "sync/job.h"
 
@@ -29,7 +30,7 @@ struct observed_trainer {
     char lines[TEXT];                       /* of the log: "LEVEL text\n" */
 };
 
-enum order { GO_ON, TURN_NAN, CLOSE, FINISH, EXIT, PART };
+enum order { GO_ON, TURN_NAN, TELL, CLOSE, FINISH, EXIT, PART };
 
 static struct {
     struct observed_trainer trainers[MOST];
@@ -93,12 +94,14 @@ static int train(const char *plan, int rank, int size, int how)
     if (descant_start(job) != DESCANT_OK)
         return 2;
     bool gradients = strcmp(plan, "allreduce") == 0;
-    while (me->order <= TURN_NAN) {
+    while (me->order <= TELL) {
         for (int k = 0; k < N; k++)
             w[k] = me->order == TURN_NAN ? NAN : 1;
         float g[4] = {me->order == TURN_NAN ? NAN : 1};
         if ((gradients && descant_mean(job, g, 4) != DESCANT_OK) || descant_step(job) != DESCANT_OK)
             return 3;
+        if (me->order == TELL && descant_tell(job) != DESCANT_OK)
+            return 7;
         me->steps++;
         clock_sleep_until(clock_now_ns() + 100000);
     }
@@ -235,12 +238,22 @@ START_TEST(coming_and_leaving_are_told)
 }
 END_TEST
 
-/* It leaves alone, and nobody misses its work. */
+static void go_over_tcp(void)
+{
+    struct tcp_options at;
+    tcp_test_address(&at, "127.0.0.1", MOST);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=3", at.port);
+}
+
+/* It leaves alone, and nobody misses its work. Under the plan none ranks over TCP say
+ * nothing to each other. */
 START_TEST(who_was_told_parts)
 {
     static const char *const plans[] = {"shadow-ma", "shadow-easgd", "ma,every=4", "none"};
+    if (_i >= 4)
+        go_over_tcp();
     for (int i = 0; i < 3; i++)
-        start(plans[_i], i, 3, OWN_LOG | OWN_EVENTS);
+        start(plans[_i % 4], i, 3, OWN_LOG | OWN_EVENTS);
     for (int i = 0; i < 3; i++)
         ck_assert(reaches(&page->trainers[i].steps, 20));
     order_end(2, PART);
@@ -257,10 +270,35 @@ START_TEST(who_was_told_parts)
         struct observed_trainer *t = &page->trainers[i];
         ck_assert_int_eq(t->events[DESCANT_EVENT_UNFINISHED], 0);
         ck_assert_int_eq(t->events[DESCANT_EVENT_LOST], 0);
-        ck_assert_int_eq(count_of(t->lines, ": trainer 2 was told to end\n"), i < 2);
-        ck_assert_int_eq(count_of(t->lines, ": trainer 2 has left: 2 take part\n"), i < 2);
-        ck_assert_int_eq(count_of(t->lines, ": trainer 2 has finished"), 0);
+        ck_assert_int_eq(count_of(t->lines, " was told to end\n"), i < 2);
+        ck_assert_int_eq(count_of(t->lines, " has left: 2 take part\n"), i < 2);
+        ck_assert_int_eq(count_of(t->lines, ": trainer 2"), 2 * (i < 2));
     }
+}
+END_TEST
+
+/* A trainer that was told to end, and dies before it has left, is lost. */
+START_TEST(who_was_told_may_die)
+{
+    if (_i)
+        go_over_tcp();
+    for (int i = 0; i < 3; i++)
+        start("shadow-ma", i, 3, OWN_LOG | OWN_EVENTS);
+    for (int i = 0; i < 3; i++)
+        ck_assert(reaches(&page->trainers[i].steps, 20));
+    order_end(2, TELL);
+    for (int i = 0; i < 2; i++)
+        ck_assert(reaches(&page->trainers[i].events[DESCANT_EVENT_TOLD], 1));
+    kill(pids[2], SIGKILL);
+    waitpid(pids[2], NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        struct observed_trainer *t = &page->trainers[i];
+        ck_assert_msg(reaches(&t->events[DESCANT_EVENT_LOST], 1), "%d: %s", i, t->lines);
+        ck_assert_int_eq(t->of[DESCANT_EVENT_LOST], 2);
+    }
+    end_all(2, FINISH);
+    for (int i = 0; i < 2; i++)
+        ck_assert_ptr_null(strstr(page->trainers[i].lines, "trainer 2 has left"));
 }
 END_TEST
 
@@ -603,7 +641,8 @@ int main(void)
     tcase_add_checked_fixture(all, set_up, NULL);
     tcase_add_loop_test(all, a_death_is_told, 0, 7);
     tcase_add_loop_test(all, coming_and_leaving_are_told, 0, 2);
-    tcase_add_loop_test(all, who_was_told_parts, 0, 4);
+    tcase_add_loop_test(all, who_was_told_parts, 0, 7);
+    tcase_add_loop_test(all, who_was_told_may_die, 0, 2);
     tcase_add_test(all, without_rounds_leaving_is_no_loss);
     tcase_add_loop_test(all, nan_is_told_once, 0, 4);
     tcase_add_loop_test(all, nan_has_advice, 0, 3);

@@ -492,10 +492,11 @@ static void again(struct contract_letter *l, int rank, int other)
                : ends[rank]->type->send(ends[rank], l->p, l->room, &message));
 }
 
-/* 10: a round for each few steps of a month; more of them than a link may keep. */
+/* 10: a round for each few steps of a month; more of them than a link may keep. Some have
+ * bulk, which its receiver must ask for. */
 static void series_need_no_end(void)
 {
-    struct contract_letter *s[2], *r[2];
+    struct contract_letter *s[2], *r[2], *bulk_s = NULL, *bulk_r = NULL;
 
     series = 100;
     for (int k = 0; k < 2; k++) {
@@ -503,6 +504,12 @@ static void series_need_no_end(void)
         r[k] = hear(k, 1 - k, 5, 10);
     }
     while (series++ < 1400) {
+        if (series % 50 == 0) {
+            bulk_r = hear(1, 0, 6, BULK);
+            bulk_s = say(0, 1, 6, BULK, 9);
+            need_got(bulk_r, 0, BULK, 9);
+            need_sent(bulk_s);
+        }
         for (int k = 0; k < 2; k++) {
             need_got(r[k], 1 - k, 10, 2 - k);
             need_sent(s[k]);

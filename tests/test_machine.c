@@ -112,6 +112,38 @@ START_TEST(a_block_is_one_for_all)
 }
 END_TEST
 
+enum { MAPPERS = 4, MAPPINGS = 8000 };
+
+static void *map_often(void *arena)
+{
+    void *p;
+    atomic_fetch_add(&page->there, 1);
+    while (atomic_load(&page->there) < MAPPERS)
+        sched_yield();
+    for (int i = 0; i < MAPPINGS; i++)
+        ck_assert_int_eq(arena_map(arena, region_at(REGION_BLOCKS), 1, ARENA_READ, &p), DESCANT_OK);
+    return NULL;
+}
+
+/* One that is lost is a block of memory that nobody gives back, and ThreadSanitizer tells
+ * of it whenever two threads map. */
+START_TEST(threads_map_at_once_and_no_mapping_is_lost)
+{
+    pthread_t threads[MAPPERS];
+    struct arena arena;
+    long before = memory_live();
+    arena_init(&arena, NULL);
+    ck_assert_int_eq(arena_found(&arena, MACHINE_REGIONS), DESCANT_OK);
+    for (int i = 0; i < MAPPERS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, map_often, &arena), 0);
+    for (int i = 0; i < MAPPERS; i++)
+        pthread_join(threads[i], NULL);
+    ck_assert_int_eq(memory_live() - before, MAPPERS * MAPPINGS);
+    arena_fini(&arena);
+    ck_assert_int_eq(memory_live(), before);
+}
+END_TEST
+
 START_TEST(a_rank_is_one_process)
 {
     struct meet *a = open_as(1), *b;
@@ -395,6 +427,7 @@ int main(void)
     TCase *all = new_case("machine", 60);
     tcase_add_checked_fixture(all, set_up, NULL);
     tcase_add_test(all, a_block_is_one_for_all);
+    tcase_add_test(all, threads_map_at_once_and_no_mapping_is_lost);
     tcase_add_test(all, a_rank_is_one_process);
     tcase_add_test(all, memory_may_be_short_for_a_meeting);
     tcase_add_test(all, a_killed_process_loses_its_slot_and_leaves_its_blocks);

@@ -335,6 +335,51 @@ START_TEST(a_stopped_rank_comes_back)
 }
 END_TEST
 
+/* There is no such job for this process, and the words say why. */
+static void refuses(const char *job, int rank, int size, descant_status status,
+                    const char *words)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *opened = NULL;
+
+    o.job = job;
+    o.rank = rank;
+    o.size = size;
+    o.start_s = 0.5;
+    ck_assert_int_eq(descant_open(&opened, &o), status);
+    ck_assert_msg(strstr(descant_last_error(), words) != NULL, "%s", descant_last_error());
+}
+
+/* A process without a number comes while all ranks are taken. One rank is stopped, as if
+ * its host had gone down: rank 0 learns of its death, and the newcomer takes its place. In
+ * a job that stays full it is refused. */
+START_TEST(a_newcomer_waits_for_the_rank_of_a_dead_one)
+{
+    prepare("shadow-ma", 2, "");
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=2", at.port);
+    begin(0), begin(1);
+    await_members(0, 2, 2);
+    pid_t dies = pids[1];
+    kill(dies, SIGSTOP);
+    founders = 0;
+    FILE *out;
+    pids[1] = fork_saying(&out, SIGKILL);
+    if (pids[1] == 0) {
+        dup2(fileno(out), STDERR_FILENO);
+        setenv("DESCANT_LOG", "info", 1);
+        _exit(train(-1, 0, 2));
+    }
+    AWAIT(times_said("all of the job's 2 ranks are taken") == 1);
+    page->trainers[1].members = page->trainers[1].rounds = 0;
+    kill(dies, SIGKILL);
+    end_of(dies);
+    await_members(0, 2, 2);
+    goes_on(0, 2);
+    refuses(address, -1, 0, DESCANT_BAD_RANK, "all of the job's 2 ranks are taken");
+    end_all(0, 2);
+}
+END_TEST
+
 /* Nobody says which rank is which, nor how many there are. */
 START_TEST(an_address_is_enough)
 {
@@ -357,20 +402,6 @@ START_TEST(an_address_is_enough)
 END_TEST
 
 /* --- secrets --- */
-
-static void refuses(const char *job, int rank, int size, descant_status status,
-                    const char *words)
-{
-    struct descant_options o = descant_options_default();
-    struct descant *opened = NULL;
-
-    o.job = job;
-    o.rank = rank;
-    o.size = size;
-    o.start_s = 0.5;
-    ck_assert_int_eq(descant_open(&opened, &o), status);
-    ck_assert_msg(strstr(descant_last_error(), words) != NULL, "%s", descant_last_error());
-}
 
 static const char *make_secret(const char *name, char digit)
 {
@@ -820,6 +851,7 @@ int main(void)
     tcase_add_loop_test(deaths, of_two_either_may_die, 0, 2);
     tcase_add_loop_test(late, ranks_come_late, 0, 3);
     tcase_add_test(late, an_address_is_enough);
+    tcase_add_test(late, a_newcomer_waits_for_the_rank_of_a_dead_one);
     tcase_add_loop_test(silent, a_stopped_rank_comes_back, 0, 3);
     tcase_add_loop_test(secrets, a_secret_is_shared, 0, secure ? 3 : 0);
     tcase_add_loop_test(secrets, another_secret_is_refused, 0, secure);

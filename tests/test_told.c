@@ -179,6 +179,61 @@ START_TEST(one_leaves_and_the_others_go_on)
 }
 END_TEST
 
+/* Rank 1 has a disk of its own, with the checkpoint of a run before, of the same data: as the
+ * new writer it takes neither that run's place nor its file for its own. */
+START_TEST(a_file_of_another_run_is_not_taken_over)
+{
+    char own[sizeof model_file + 8], first[sizeof model_file], old[sizeof own + 8];
+    struct train_options o = of_job();
+    begin_all(&o);
+    wait_file(model_file);
+    end_others(-1);
+    strcpy(first, model_file);
+    snprintf(own, sizeof own, "%s.own", model_file);
+    snprintf(old, sizeof old, "%s.old", own);
+    ck_assert_int_eq(rename(model_file, own), 0);
+    ck_assert_int_eq(unlink(log_file), 0);
+    for (int k = 1; k < TRAINERS; k++)
+        unlink(file_of(log_file, k));
+    ino_t before = inode_of(own);
+    unlink(said_file);
+    for (int k = 0; k < TRAINERS; k++) {
+        struct train_options of_rank = o;
+        of_rank.checkpoint = k == 1 ? own : model_file;
+        begin_one(&of_rank, k);
+    }
+    for (int k = 0; k < TRAINERS; k++)
+        wait_trained(k, ROWS / 4);
+    ck_assert(inode_of(own) == before);
+    kill(pids[0], SIGTERM);
+    ck_assert_msg(end_within(pids[0], 20) == 0, "%s", said);
+    WAIT_UNTIL(inode_of(own) != before, "nobody writes the model");
+    ck_assert(inode_of(old) == before);
+    wait_said("model.safetensors.own exists and will be replaced", 1);
+    end_others(0);
+    strcpy(model_file, own);
+    ck_assert_double_eq(kept_by(0), 0);         /* as far as rank 1, without its sums */
+    strcpy(model_file, first);
+}
+END_TEST
+
+/* The first host is killed before it has left: the others say so, and another one writes
+ * the model. */
+START_TEST(one_is_told_and_dies)
+{
+    struct train_options o = of_job();
+    begin_all(&o);
+    kill(pids[0], SIGTERM);
+    wait_said(") was told to end (SIGTERM): it leaves, and the others go on\n", 2);
+    kill(pids[0], SIGKILL);
+    ck_assert_int_eq(end_within(pids[0], 20), 128 + SIGKILL);
+    wait_said("trainer 0 has died: 2 take part", 2);
+    ino_t model = inode_of(model_file);
+    WAIT_UNTIL(inode_of(model_file) != model, "nobody writes the model");
+    end_others(0);
+}
+END_TEST
+
 /* Its last mean waits for others that never come to one. */
 START_TEST(another_signal_ends_it_at_once)
 {
@@ -231,17 +286,19 @@ static bool catches(pid_t pid, int signal)
     return caught >> (signal - 1) & 1;
 }
 
-/* Of a job that waits for others. */
-START_TEST(who_is_told_at_the_start_leaves)
+/* Of a job that waits for others: one is told, or all that are there. Their data is left. */
+START_TEST(who_is_told_at_the_start_ends)
 {
     struct train_options o = of_job();
-    begin_one(&o, 1);
-    /* Check's own handlers, which it begins with, catch both */
-    WAIT_UNTIL(catches(pids[1], SIGTERM) && !catches(pids[1], SIGINT), "%s",
-               (read_said(), said));
-    kill(pids[1], SIGTERM);
-    ck_assert_int_eq(end_within(pids[1], 10), 0);
-    says("descant: SIGTERM before training began: this trainer leaves\n");
+    for (int k = _i; k < 2; k++) {
+        begin_one(&o, k);
+        /* Check's own handlers, which it begins with, catch SIGINT */
+        WAIT_UNTIL(!catches(pids[k], SIGINT), "%s", (read_said(), said));
+    }
+    for (int k = _i; k < 2; k++)
+        kill(pids[k], SIGTERM);
+    for (int k = _i; k < 2; k++)
+        ck_assert_int_eq(end_within(pids[k], 10), 128 + SIGTERM);
 }
 END_TEST
 
@@ -330,7 +387,9 @@ int main(int argc, char **argv)
     tcase_add_test(leave, the_rule);
     tcase_add_test(leave, the_rule_holds_for_a_while);
     tcase_add_loop_test(leave, one_leaves_and_the_others_go_on, 0, 2);
-    tcase_add_test(leave, who_is_told_at_the_start_leaves);
+    tcase_add_loop_test(leave, who_is_told_at_the_start_ends, 0, 2);
+    tcase_add_test(leave, one_is_told_and_dies);
+    tcase_add_test(leave, a_file_of_another_run_is_not_taken_over);
     tcase_add_test(twice, another_signal_ends_it_at_once);
     tcase_add_loop_test(all, all_end_where_that_is_asked, 0, 2);
     tcase_add_test(all, trainers_of_one_machine_end_together);

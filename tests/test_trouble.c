@@ -390,6 +390,30 @@ START_TEST(threads_share_at_once)
 }
 END_TEST
 
+/* The shadow maps its peers' memory in the first round. ThreadSanitizer looks on. */
+START_TEST(blocks_are_shared_while_rounds_run)
+{
+    struct descant_stats stats = {0};
+    struct descant *job[2];
+    pthread_t other;
+    new_address("");
+    for (int i = 0; i < 2; i++) {
+        job[i] = open_here("shadow-ma", i, 2);
+        ck_assert_ptr_nonnull(descant_alloc(job[i], "w", 1000));
+    }
+    start_both(job);
+    pthread_create(&other, NULL, share_many, job[0]);
+    while (stats.rounds < 3) {
+        for (int i = 0; i < 2; i++)
+            ck_assert_int_eq(descant_step(job[i]), DESCANT_OK);
+        ck_assert_int_eq(descant_stats(job[0], &stats), DESCANT_OK);
+    }
+    pthread_join(other, NULL);
+    descant_close(job[0]);
+    descant_close(job[1]);
+}
+END_TEST
+
 static void *open_second(void *context)
 {
     struct descant *job = open_here("ma", 1, 2);
@@ -633,6 +657,7 @@ int main(void)
     tcase_add_test(all, every_thread_is_told_what_broke_the_job);
     tcase_add_test(all, steps_end_when_the_shadow_has_failed);
     tcase_add_loop_test(all, threads_share_at_once, 0, 2);
+    tcase_add_test(all, blocks_are_shared_while_rounds_run);
     tcase_add_loop_test(all, one_can_wait_for_ever, 0, 2);
     tcase_add_loop_test(all, a_run_that_looks_like_any_other_is_refused, 0, 7);
     tcase_add_test(all, ranks_without_a_module_are_told);

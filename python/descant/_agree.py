@@ -8,7 +8,7 @@ import ctypes
 import json
 from typing import Any, List
 
-from ._library import library
+from ._library import Error, library
 from ._segments import is_torch
 
 _MOST, _BYTES = 512, 4096       # of descant_agree_mean and descant_agree_broadcast
@@ -69,15 +69,18 @@ def _pack(value: Any) -> bytes:
     else:
         _check_keys(value)
         packed = _JSON + json.dumps(value, separators=(",", ":")).encode()
-    if len(packed) > _BYTES:
-        raise ValueError(f"broadcast of {len(packed) - 1} bytes: {_BYTES - 1} at most")
     return packed
 
 
 def agreed_broadcast(job: Any, value: Any, from_: int, gives: bool) -> Any:
     packed = _pack(value) if gives else b""
-    room = ctypes.create_string_buffer(packed, _BYTES)
+    room = ctypes.create_string_buffer(packed, max(len(packed), _BYTES))
     n = ctypes.c_size_t(len(packed))
-    job.wait_for(library.descant_agree_broadcast, room, _BYTES, ctypes.byref(n), from_)
+    try:
+        job.wait_for(library.descant_agree_broadcast, room, _BYTES, ctypes.byref(n), from_)
+    except Error:
+        if len(packed) <= _BYTES:
+            raise
+        raise ValueError(f"broadcast of {len(packed) - 1} bytes: {_BYTES - 1} at most") from None
     came = room.raw[:n.value]
     return came[1:] if came[:1] == _RAW else json.loads(came[1:])

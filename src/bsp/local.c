@@ -198,7 +198,10 @@ static void own_store(struct local *local, const float *model, uint64_t version,
         memcpy(next, model, segment_n(own->segment) * sizeof *model);
     segment_store(own->segment, version);
     own->next = NULL;
-    own->since = since;
+    /* what a segment had when it was taken over is undone also once a later model is
+     * there */
+    if (own->taken_over || since > own->since)
+        own->since = since;
     own->taken_over = false;
 }
 

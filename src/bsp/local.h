@@ -78,7 +78,7 @@ void local_read_out(struct local *local, struct gradient *g, struct local_sums *
 float *local_next(struct local *local);
 
 /* Makes w, which must stay as it is until the next store, the newest model. Gradients on
- * versions below `since` are undone. */
+ * versions below `since`, of this store or one before it, are undone. */
 void local_store(struct local *local, const float *model, uint64_t version,
                  uint64_t since);
 

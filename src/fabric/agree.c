@@ -9,7 +9,8 @@
  *   3. An offer without this number is in if it is like the others, so that a newcomer's
  *      first call is the one that the others make next, and else waits. Where no offer
  *      has this number the one of the lowest rank says what the others must be like.
- *   4. Values are added in the order of ranks, so all who fold the same offers get the
+ *   4. The giver of a broadcast that cannot give offers its error, which is the result.
+ *   5. Values are added in the order of ranks, so all who fold the same offers get the
  *      same bits. */
 #include "fabric/agree.h"
 
@@ -23,7 +24,7 @@ bool agree_is_good(const struct agree_value *value, bool result)
     if (value->kind == AGREE_BROADCAST && value->from < 0)
         return false;
     if (value->status != DESCANT_OK)
-        return result && value->n > 0;
+        return (result || value->kind == AGREE_BROADCAST) && value->n > 0;
     if (value->kind == AGREE_MEAN)
         return value->n > 0 && value->n % sizeof(double) == 0;
     return value->kind == AGREE_BROADCAST || value->n == 1;
@@ -110,6 +111,7 @@ static void combine(const struct agree_offer *offers, int n, struct agree_value 
     if (result->kind != AGREE_BROADCAST)
         return;
     if (giver) {
+        result->status = giver->value->status;
         result->n = giver->value->n;
         memcpy(result->bytes, giver->value->bytes, result->n);
         return;

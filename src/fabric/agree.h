@@ -13,8 +13,9 @@ enum agree_kind { AGREE_NONE, AGREE_MEAN, AGREE_ANY, AGREE_BROADCAST };
 /* The offer of a trainer, or the result. */
 struct agree_value {
     uint32_t kind;              /* enum agree_kind */
-    uint32_t status;            /* of a result: descant_status. If it is not OK, the bytes
-                                   are text, with its end */
+    uint32_t status;            /* of a result, or of a giver that cannot give:
+                                   descant_status. If it is not OK, the bytes are text,
+                                   with its end */
     int32_t from;               /* BROADCAST: the rank that gives */
     uint32_t n;                 /* bytes */
     /* MEAN: doubles; ANY: one byte, 0 or 1; BROADCAST: of `from` alone */

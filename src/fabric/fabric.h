@@ -307,6 +307,10 @@ struct fabric_agree {
 
     /* Sleeps until something may have moved since the last look, or until_ns. */
     void (*wait)(struct fabric *f, uint64_t until_ns);
+
+    /* Adds the trainers at work whose offers are missing, for people; nobody where
+     * another trainer alone knows. As serve, if there is one; else for any thread. */
+    void (*missing)(struct fabric *f, struct awaited *awaited);
 };
 
 struct fabric_type {

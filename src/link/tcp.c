@@ -354,37 +354,44 @@ static bool become_first(struct tcp_link *link)
     return link->met;
 }
 
+/* All ranks are taken, and not only because rank 0 does not know yet that a host went
+ * down: it does once its connection has broken, and the host that is up again says that
+ * nobody listens there. */
+static bool stays_full(const struct tcp_link *link, uint64_t until)
+{
+    return link->full_ns && (link->now_ns >= until || link->now_ns - link->full_ns >
+                                                          2 * TCP_BREAKS_MS * TCP_MS);
+}
+
 /* Comes to rank 0, which answers with this rank's number. */
 static bool come(struct tcp_link *link, struct link_entry *entry, uint64_t until)
 {
     const struct tcp_options *o = &link->options;
     uint64_t began = clock_now_ns(), next = began, say = began + SAY_S * S;
+    const char *why = "";
 
     while (!link->met && !link->failed) {
         if (!link->meeter && link->now_ns >= next) {
             if (next > began && !try_next(link, entry))
                 return false;
             link->meeter = tcp_connect(link, &link->meeting, o->host);
-            next = link->now_ns + WAIT_MS * S / 1000;
+            next = tcp_after(link, link->full_ns ? TCP_AGAIN_MS : WAIT_MS);
         }
-        rest(link, WAIT_MS * S / 1000 / 2);
+        rest(link, WAIT_MS * TCP_MS / 2);
         tcp_turn(link);
+        why = *link->why ? link->why : link->meet_error ? strerror(link->meet_error) : "";
         if (link->now_ns >= say && !link->met)
             log_say(link->log, DESCANT_INFO, "tcp: waiting for rank 0 at %s:%s%s%s",
-                    o->host, o->port, link->meet_error ? ": " : "",
-                    link->meet_error ? strerror(link->meet_error) : "");
+                    o->host, o->port, *why ? ": " : "", why);
         say = link->now_ns >= say ? say + SAY_S * S : say;
-        if (link->now_ns < until || link->met)
+        link->failed |= !link->met && stays_full(link, until);
+        if (link->now_ns < until || link->met || link->failed)
             continue;
         entry->timed_out = true;
         return fails(entry, DESCANT_TIMEOUT,
                      "tcp: rank 0 has not answered at %s:%s within %g s%s%s; see that "
                      "rank 0 runs, and that no firewall blocks port %s",
-                     o->host, o->port, entry->start_s,
-                     link->meet_error || *link->why ? ": " : "",
-                     *link->why         ? link->why
-                     : link->meet_error ? strerror(link->meet_error)
-                                        : "", o->port);
+                     o->host, o->port, entry->start_s, *why ? ": " : "", why, o->port);
     }
     return link->met ||
            fails(entry, DESCANT_BAD_RANK, "tcp: rank 0 at %s:%s refuses this rank: %s",

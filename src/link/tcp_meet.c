@@ -24,8 +24,8 @@ enum {
     REDIAL_MS = 300             /* before a peer that does not listen any more is gone */
 };
 
-/* REFUSED.offset */
-enum refusal { REFUSED_NO, REFUSED_LATER, REFUSED_GONE, REFUSED_OLD };
+/* REFUSED.offset. FULL: no rank is free, until one of them is given up */
+enum refusal { REFUSED_NO, REFUSED_LATER, REFUSED_GONE, REFUSED_OLD, REFUSED_FULL };
 
 static const char magic[8] = "descant";
 
@@ -250,7 +250,7 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
                                    "makes room for more"
                                  : "it must have another rank, from 0 to %d",
                  hello->rank < 0 ? link->size : link->size - 1);
-        return turn_away(c, REFUSED_NO, 0, text);
+        return turn_away(c, hello->rank < 0 ? REFUSED_FULL : REFUSED_NO, 0, text);
     }
     struct tcp_peer *peer = &link->peers[rank];
     if (hello->generation < peer->newest)
@@ -347,6 +347,13 @@ static bool hear_refused(struct tcp_connection *c, const struct tcp_frame *f,
     } else if (f->offset == REFUSED_NO && !link->met) {
         text_line(link->why, sizeof link->why, text);
         link->failed = true;
+    } else if (f->offset == REFUSED_FULL && !link->met) {
+        text_line(link->why, sizeof link->why, text);
+        if (!link->full_ns)
+            log_say(link->log, DESCANT_INFO,
+                    "tcp: %s; rank 0 is asked again, as a host that went down may leave a "
+                    "rank free", link->why);
+        link->full_ns = link->full_ns ? link->full_ns : link->now_ns;
     } else if (f->offset == REFUSED_GONE && peer && tcp_is_there(peer)) {
         tcp_goes(peer);
     } else if (f->offset != REFUSED_LATER && peer) {

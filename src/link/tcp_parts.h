@@ -136,6 +136,8 @@ struct tcp_peer {
 enum { TCP_IN = 16 << 10, TCP_OUT = 32 << 10 };      /* of a peer that is known, */
 enum { TCP_FIRST = 2 << 10 };                        /* and before that, each way */
 enum { TCP_STRANGERS = 256 };           /* connections that are no peer's, at a time */
+enum { TCP_BREAKS_MS = 8000 };  /* bytes that were sent and not confirmed for so long break
+                                   a connection */
 
 enum tcp_state {
     TCP_CONNECTING, TCP_GREETS, TCP_LISTENS,    /* LISTENS: for a stranger's HELLO */
@@ -191,6 +193,7 @@ struct tcp_link {
     int n_strangers;                    /* that are open */
     int meet_error;                     /* errno of the meeter's last try */
     int n_unmet;                        /* tries that TLS has refused */
+    uint64_t full_ns;                   /* since then rank 0 has no free rank; 0 */
     bool holds;                 /* so many strangers that no more are let in */
     bool *owes_place;           /* rank 0: (size, size) the first is to be told of the
                                    second; NULL elsewhere */

@@ -32,8 +32,7 @@
 #define PACED_MOST 1e18             /* bytes a second: more is no limit */
 
 enum {
-    BREAKS_MS = 8000,           /* what was sent and is not confirmed breaks it, as */
-    IDLE_S = 5, PROBES = 3,     /* does an idle one that does not answer */
+    IDLE_S = 5, PROBES = 3,     /* an idle one that does not answer breaks */
     READ_MOST = 4 << 20,        /* of one connection at a time */
     PACED_LEAST = 1 << 20,      /* bytes a second */
     TALK = 1024,                /* bytes of a frame that is not of messages */
@@ -100,7 +99,7 @@ static struct tcp_connection *add(struct tcp_link *link, int fd, enum tcp_state 
     link->connections = c;
     set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, TCP_CHUNK);
-    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, BREAKS_MS);
+    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, TCP_BREAKS_MS);
     pace(link, fd);
     set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set(fd, IPPROTO_TCP, TCP_KEEPIDLE, IDLE_S);

@@ -16,7 +16,9 @@
  *      and `chunk` of the peer's connection). Before the message ends, they are sent to
  *      nowhere, or come from zeros; a peer cannot end it sooner.
  *   5. No link is told that a series has ended before a later one gives it up. So of the
- *      streams of series that are at rest only those that were used last are kept. */
+ *      streams of series that are at rest only those that were used last are kept. The
+ *      sender of one that had few words has not heard that they came, and keeps them: it
+ *      is told before the stream goes. */
 #include "link/tcp_parts.h"
 
 #include <limits.h>
@@ -59,6 +61,7 @@ void tcp_ended(struct tcp_link *link, struct link_ended ended)
 
 static void free_out(struct tcp_peer *peer, struct tcp_out *out);
 static void free_in(struct tcp_peer *peer, struct tcp_in *in);
+static void owe(struct tcp_peer *peer, struct tcp_in *in);
 
 static void retire_outs(struct tcp_peer *peer)      /* 5 */
 {
@@ -84,7 +87,10 @@ static void retire_ins(struct tcp_peer *peer)
         struct tcp_in *in = *at;
         bool over = in->series && !in->receives && !in->words && !in->owed && !in->want &&
                     !in->total && in->received == in->opened;
-        if (n < KEPT || !over) {
+        bool told = in->told_received == in->received && in->told_opened == in->opened;
+        if (n >= KEPT && over && !told)
+            owe(peer, in);
+        if (n < KEPT || !over || !told) {
             at = &in->next;
             continue;
         }

@@ -82,8 +82,9 @@ descant_status arena_map(struct arena *arena, uint64_t at, size_t bytes,
         memory_give(map);
         return log_fail(arena->log, DESCANT_MEMORY, "%zu bytes cannot be mapped", bytes);
     }
-    *map = (struct arena_map){arena->maps, p, bytes};
-    arena->maps = map;
+    *map = (struct arena_map){atomic_load(&arena->maps), p, bytes};
+    while (!atomic_compare_exchange_weak(&arena->maps, &map->next, map))
+        ;
     *out = p;
     return DESCANT_OK;
 }
@@ -142,9 +143,10 @@ descant_status arena_enter(struct arena *arena, int fd, unsigned n_regions)
 /* Kept memory stays mapped (base/kept.c). */
 void arena_fini(struct arena *arena)
 {
-    while (arena->maps) {
-        struct arena_map *map = arena->maps;
-        arena->maps = map->next;
+    struct arena_map *next;
+
+    for (struct arena_map *map = atomic_load(&arena->maps); map; map = next) {
+        next = map->next;
         if (!kept_has(map->p))
             munmap(map->p, map->bytes);
         memory_give(map);

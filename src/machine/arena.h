@@ -18,7 +18,9 @@ static inline uint64_t region_at(unsigned region)
 struct arena {
     int fd;                     /* -1: none yet */
     const struct log *log;
-    struct arena_map *maps;     /* of this process, to be unmapped */
+    _Atomic(struct arena_map *) maps;   /* of this process; any thread puts one at the
+                                           head, fini takes all when no other thread is
+                                           left */
 };
 
 /* arena_found makes a new arena of so many regions; arena_enter takes the arena behind
@@ -36,7 +38,8 @@ enum arena_use {
     ARENA_TAKE
 };
 
-/* Maps until fini. */
+/* Maps until fini. Any thread, also while others map: the shadow maps its peers' memory
+ * when it first reads it, and callers share blocks at any time. */
 descant_status arena_map(struct arena *arena, uint64_t at, size_t bytes,
                          enum arena_use use, void **out);
 /* Takes the pages of a mapping that were not taken. */

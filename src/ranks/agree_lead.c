@@ -226,6 +226,20 @@ static bool fold(struct ranks *m)
     return true;
 }
 
+/* Before all keep the result of an epoch before this one, those that do not. */
+void ranks_agree_missing(struct fabric *f, struct awaited *awaited)
+{
+    const struct ranks *m = ranks_of(f);
+    const struct ranks_agree_lead *all = m->agree_lead;
+
+    for (int k = 0; all && m->leads && m->founded && k < m->place.size; k++) {
+        const struct lead_peer *peer = &m->lead->peers[k];
+        bool works = k != m->f.rank && m->members[k] && !peer->left && !peer->ends;
+        if (works && !(all->final ? all->peers[k].offer != NULL : all->peers[k].has))
+            awaited_add(awaited, k);
+    }
+}
+
 void ranks_agree_lead_turn(struct ranks *m)
 {
     struct ranks_agree_lead *all = m->agree_lead;

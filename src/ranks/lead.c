@@ -143,14 +143,14 @@ void ranks_lead_ends(struct ranks *m, int rank, bool finishes)
     set_left(m->lead, peer, peer->left || !finishes);
 }
 
-/* Notes that a rank was a member, or is one now, or that another process has the rank. */
+/* Notes that a rank was a member, or is one now, or that another process has the rank. One
+ * that has left was noted when it said so (MEMBERS): else it is lost. */
 static void note_change(struct ranks *m, int rank, bool first)
 {
     struct lead_peer *peer = &m->lead->peers[rank];
 
     if (peer->generation && !peer->ends && !peer->left)
-        notes_add(m->f.notes,
-                  m->peers[rank].told ? DESCANT_EVENT_LEFT : DESCANT_EVENT_LOST, rank);
+        notes_add(m->f.notes, DESCANT_EVENT_LOST, rank);
     if (m->members[rank] && !first)
         notes_add(m->f.notes, DESCANT_EVENT_JOINED, rank);
     peer->generation = m->members[rank];

@@ -86,7 +86,8 @@ static void agree_serve(struct fabric *f)
 const struct fabric_agree ranks_agree = {.offer = ranks_agree_offer,
                                          .look = ranks_agree_look,
                                          .serve = agree_serve,
-                                         .wait = ranks_wait};
+                                         .wait = ranks_wait,
+                                         .missing = ranks_agree_missing};
 
 /* The functions that all links share. */
 #define RANKS_TYPE                                                                      \

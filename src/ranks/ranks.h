@@ -627,6 +627,7 @@ descant_status ranks_agree_lead_init(struct ranks *m);
 void ranks_agree_lead_fini(struct ranks *m);
 void ranks_agree_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_agree_lead_turn(struct ranks *m);
+void ranks_agree_missing(struct fabric *f, struct awaited *awaited);
 
 /* --- waits.c --- */
 

@@ -194,4 +194,20 @@ static void wait(struct fabric *f, uint64_t until_ns)
     futex_wait(&own_slot(shm)->bell, shm->agree_bell, until_ns);
 }
 
-const struct fabric_agree shm_agree = {.offer = offer, .look = look, .wait = wait};
+static void missing(struct fabric *f, struct awaited *awaited)
+{
+    const struct shm *shm = shm_of(f);
+    struct agree_offer offers[MACHINE_SLOTS];
+    unsigned slots[MACHINE_SLOTS];
+
+    take_lock(shm);
+    uint64_t number = atomic_load_explicit(&shm->agree->number, memory_order_relaxed);
+    int n = at_work(shm, number, offers, slots);
+    atomic_store_explicit(&shm->agree->lock, 0, memory_order_release);
+    for (int i = 0; i < n; i++)
+        if (!offers[i].value)
+            awaited_add(awaited, offers[i].rank);
+}
+
+const struct fabric_agree shm_agree = {
+    .offer = offer, .look = look, .wait = wait, .missing = missing};

@@ -101,8 +101,7 @@ static void note_change(struct shm *shm, unsigned s, bool at_work)
     if (seen->member && !(same && (seated || life_alive(life)))) {
         seen->member = false;
         if (closed < seen->generation && (!seen->final || at_work))
-            notes_add(shm->fabric.notes,
-                      seen->told ? DESCANT_EVENT_LEFT : DESCANT_EVENT_LOST, seen->rank);
+            notes_add(shm->fabric.notes, DESCANT_EVENT_LOST, seen->rank);
         else if (!seen->final && at_work)
             notes_add(shm->fabric.notes,
                       seen->told ? DESCANT_EVENT_LEFT : DESCANT_EVENT_UNFINISHED,

@@ -28,12 +28,13 @@ static descant_status enter(struct descant *job, const char *call)
 
 static void say_wait(struct descant *job, const struct agree_value *value, uint64_t ns)
 {
-    char text[64];
+    char text[64], who[512];
 
     agree_say(value, text, sizeof text);
+    waits_agreement(job, who, sizeof who);
     log_say(&job->log, DESCANT_WARNING,
-            "trainer %d waits for the others to agree on %s, %.0f s so far",
-            job->fabric->rank, text, (double)ns * 1e-9);
+            "trainer %d waits for %s to agree on %s, %.0f s so far", job->fabric->rank,
+            who, text, (double)ns * 1e-9);
 }
 
 /* Lets messages move where no other thread does. */
@@ -150,15 +151,16 @@ descant_status descant_agree_broadcast(struct descant *job, void *bytes, size_t 
     descant_status status = enter(job, call);
     if (status != DESCANT_OK)
         return status;
-    if (job->fabric->rank == from) {
-        if (*n > AGREE_BYTES || *n > room) {
-            atomic_store(&job->agreeing, false);
-            return log_fail(&job->log, DESCANT_INVALID, "%s: %zu bytes, at most %d", call,
-                            *n, (int)(room < AGREE_BYTES ? room : AGREE_BYTES));
-        }
+    bool gives = job->fabric->rank == from;
+    if (gives && (*n > AGREE_BYTES || *n > room)) {     /* the others hear it, too */
+        value.status = DESCANT_INVALID;
+        value.n = 1 + (uint32_t)snprintf(
+                          (char *)value.bytes, AGREE_BYTES,
+                          "trainer %d gives %zu bytes, at most %zu", from, *n,
+                          room < AGREE_BYTES ? room : (size_t)AGREE_BYTES);
+    } else if (gives && *n) {
         value.n = (uint32_t)*n;
-        if (value.n)
-            memcpy(value.bytes, bytes, value.n);
+        memcpy(value.bytes, bytes, value.n);
     }
     status = agree(job, call, &value);
     if (status != DESCANT_OK)

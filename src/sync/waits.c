@@ -55,6 +55,23 @@ void waits_name(const struct fabric *f, int rank, char *room, size_t bytes)
     add_names(&text, f, &one);
 }
 
+void waits_agreement(struct descant *job, char *room, size_t bytes)
+{
+    const struct fabric_agree *type = job->fabric->type->agree;
+    struct awaited a = {.n = 0};
+    struct text text = {room, bytes, 0};
+    if (type != NULL && type->serve == NULL) {
+        type->missing(job->fabric, &a);
+    } else if (type != NULL && pthread_mutex_trylock(&job->machine) == 0) {
+        type->missing(job->fabric, &a);
+        pthread_mutex_unlock(&job->machine);
+    }
+    if (a.n > 0)
+        add_names(&text, job->fabric, &a);
+    else
+        add(&text, "the others");
+}
+
 int waits_text(const struct fabric *f, char *room, size_t bytes)
 {
     static const char *const kinds[] = {"mean", "elastic", "state"};
@@ -174,8 +191,10 @@ size_t descant_waits(struct descant *job, char *room, size_t bytes)
     pthread_mutex_unlock(&job->workers.lock);
     if (waits_text(job->fabric, fabric, sizeof fabric) > 0)
         add(&text, "%s\n", fabric);
-    if (atomic_load(&job->agreeing))
-        add(&text, "trainer %d waits for the others' agreement\n", job->fabric->rank);
+    if (atomic_load(&job->agreeing)) {
+        waits_agreement(job, fabric, sizeof fabric);
+        add(&text, "trainer %d waits for %s to agree\n", job->fabric->rank, fabric);
+    }
     if (rows)
         add(&text, "trainer %d waits for rows of tables from other machines\n",
             job->fabric->rank);

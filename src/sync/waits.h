@@ -12,6 +12,11 @@ int waits_text(const struct fabric *f, char *text, size_t room);
 /* "trainer 3", or "trainer 3 (beta)". */
 void waits_name(const struct fabric *f, int rank, char *text, size_t room);
 
+/* The trainers that the open agreement waits for, or "the others", where the fabric does
+ * not know them or another thread has the machine. */
+struct descant;
+void waits_agreement(struct descant *job, char *text, size_t room);
+
 /* The log lines about a wait that holds up a worker. Guarded by the machine. */
 struct waits_told {
     uint64_t since_ns;      /* 0: no wait */

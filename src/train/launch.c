@@ -4,8 +4,7 @@
  * order. A trainer that is killed is no failure of the run: the others train the rest. A
  * trainer that fails, or is killed, before all have started is one: the others would wait
  * for it in vain, so the parent ends them. Until it trains, a signal ends a trainer at
- * once; then trainer.c heeds it. Over TCP, where SIGTERM means that one trainer leaves,
- * that is no failure: descant run does not start such a trainer again.
+ * once, also where SIGTERM later means that one trainer leaves; then trainer.c heeds it.
  *
  * A rank of an MPI job is forked, too, though alone: its parent only logs the rank and
  * the host of a rank that was killed. The other ranks cannot know: the launcher ends them
@@ -57,17 +56,6 @@ static void default_signals(void)
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     signal(SIGPIPE, SIG_IGN);
-}
-
-static int leaver_says;         /* a file, for the handler */
-
-static void leave_at_start(int signal)
-{
-    static const char line[] =
-        "descant: SIGTERM before training began: this trainer leaves\n";
-    (void)signal;
-    ssize_t n = write(leaver_says, line, sizeof line - 1);
-    _exit(n < 0);
 }
 
 static pid_t start(const struct train_options *o, const char *name, int rank, FILE *out,
@@ -261,9 +249,6 @@ int train_run(const struct train_options *o, FILE *out, FILE *err,
         code = watch_rank(o, out, err, shared);
     } else if (o->trainers == 0) {
         default_signals();
-        leaver_says = fileno(err);
-        if (o->over_tcp && o->on_term != ON_TERM_ALL)
-            signal(SIGTERM, leave_at_start);
         code = trainer_run(o, o->job, -1, 0, out, err, shared);
         default_signals();
     } else {

@@ -13,10 +13,10 @@
  * only at its next look: until then the members that are left seem to be told, all of
  * them. So all count as told once they have been for longer than that.
  *
- * The first host writes the model, evaluates and reports. Once it has left, the lowest
- * rank that has not does. A host that has died is awaited: it may be cut off alone, and
- * two writers of one file must not be. A rank that came late does not know which ranks
- * had left before, and takes them for present.
+ * The first host writes the model, evaluates and reports. Once it has left, or was told
+ * and is lost, the lowest rank that has not does. A host that has died untold is awaited:
+ * it may be cut off alone, and two writers of one file must not be. A rank that came late
+ * does not know which ranks had left before, and takes them for present.
  *
  * on_event runs in a thread of the library's, heed in any thread. Bits of ranks are
  * relaxed: they order nothing. */
@@ -113,8 +113,9 @@ bool others_hear(struct trainer *t, const struct descant_event *event)
         set_rank(&t->gone, event->rank, false);
         return false;
     case DESCANT_EVENT_LEFT:
+    case DESCANT_EVENT_LOST:
         set_rank(&t->gone, event->rank, was_told && t->term == TERM_LEAVES);
-        return was_told;
+        return was_told && event->kind == DESCANT_EVENT_LEFT;
     default:
         return false;
     }

@@ -24,6 +24,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* beside the model's, with names that begin with descant: optimizer, table_optimizer,
@@ -118,11 +119,25 @@ void host_file(const struct trainer *t, const char *path, char *own, size_t room
         snprintf(own, room, "%s.host%d", path, t->host);
 }
 
+/* Of a file as it is now: one that is written anew has another number, as it has another
+ * inode or time. 0: there is none. */
+static uint64_t file_number(const char *path)
+{
+    struct stat of;
+
+    if (stat(path, &of) != 0)
+        return 0;
+    const uint64_t is[] = {of.st_dev, of.st_ino, (uint64_t)of.st_size,
+                           (uint64_t)of.st_mtim.tv_sec, (uint64_t)of.st_mtim.tv_nsec};
+    return fnv_add(FNV_BEGIN, is, sizeof is);
+}
+
 void save_forget(struct trainer *t)
 {
     char path[4096];
     host_file(t, t->options->checkpoint, path, sizeof path);
     unlink(path);
+    atomic_store(&t->board->found, file_number(t->options->checkpoint));
 }
 
 void save_tidy(const struct trainer *t)
@@ -153,10 +168,17 @@ static descant_status write_host(struct trainer *t, const struct place *place)
     return status;
 }
 
+/* Whether the file that is there is of this run, or of one that it goes on from. */
+static bool is_own(const struct trainer *t)
+{
+    return atomic_load(&t->board->kept) || atomic_load(&t->board->resumed);
+}
+
 /* The place of the first host, which has left, as its last checkpoint has it: chunks that
  * it has not trained stay to do. Where that checkpoint is on another file system the
- * first host counts as far as this one. The locks of the files went with it: none are
- * taken, lest it be refused when it comes back. */
+ * first host counts as far as this one: a FILE that was there when this run began, and
+ * has not been written since, is of another run. The locks of the files went with it:
+ * none are taken, lest it be refused when it comes back. */
 static void take_first_place(struct trainer *t, struct place *place)
 {
     const struct log silent = {.fn = NULL, .rank = -1};
@@ -168,6 +190,11 @@ static void take_first_place(struct trainer *t, struct place *place)
     place->at[0] -= host < place->at[0] ? host : place->at[0];
     place->n = PLACE_HEAD;
     place->sums = m;
+    uint64_t number = file_number(t->options->checkpoint);
+    if (number && number == atomic_load(&t->board->found) && !is_own(t)) {
+        checkpoint_say_replaced(t->options->checkpoint, &t->log);
+        return;
+    }
     if (access(t->options->checkpoint, R_OK) != 0 ||
         safetensors_open(&file, t->options->checkpoint, &silent) != DESCANT_OK)
         return;
@@ -190,12 +217,6 @@ static void take_first_place(struct trainer *t, struct place *place)
             resume_best(t);
     }
     safetensors_close(file);
-}
-
-/* Whether the file that is there is of this run, or of one that it goes on from. */
-static bool is_own(const struct trainer *t)
-{
-    return atomic_load(&t->board->kept) || atomic_load(&t->board->resumed);
 }
 
 /* Replaces FILE. With the first checkpoint of a run that goes on from none, the best

@@ -249,7 +249,8 @@ struct place *save_place(struct trainer *t);
 /* Keeps the model of an evaluation that began at that place. */
 descant_status save_best(struct trainer *t, struct place *place, const float *w);
 descant_status save_keep_outer(struct trainer *t);    /* before finish */
-void save_forget(struct trainer *t);     /* removes this host's place of an earlier run */
+/* Removes this host's place of an earlier run, whose FILE is not this one's. */
+void save_forget(struct trainer *t);
 void save_tidy(const struct trainer *t);  /* removes files that a killed run left
                                              unfinished */
 

@@ -76,6 +76,15 @@ class Agreements(unittest.TestCase):
             sync.step()
         refused(self, lambda: sync.mean(1), "closed")
 
+    def test_a_giver_that_cannot_give_holds_nobody_up(self):
+        def body(rank):
+            with attached() as sync:
+                text = "x" * 4094 if rank == 1 else None
+                refused(self, lambda: sync.broadcast(text, from_=1), "409",
+                        kind=ValueError if rank == 1 else descant.Error)
+                return sync.broadcast(rank, from_=1)
+        self.assertEqual(together(2, body), [1, 1])
+
     def test_calls_that_differ_fail_for_all(self):
         def body(rank):
             with attached() as sync:
