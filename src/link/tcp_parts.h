@@ -78,6 +78,7 @@ struct tcp_out {
     uint64_t opened, received;  /* at the other end, as it has said */
     struct tcp_message *first, *last, *at;      /* at: the next to leave, */
     size_t offset;                              /* from there on */
+    int n_uncopied;             /* words for which there was no room */
     bool ready, wanted;         /* in the line of those that may send; WANT was sent */
 };
 

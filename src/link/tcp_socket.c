@@ -34,7 +34,8 @@
 enum {
     BREAKS_MS = 8000,           /* what was sent and is not confirmed breaks it, as */
     IDLE_S = 5, PROBES = 3,     /* does an idle one that does not answer */
-    UNSENT = 2 * TCP_CHUNK,     /* bytes in the kernel before it sends them */
+    UNSENT = 2 * TCP_CHUNK,     /* bytes that the kernel has not sent, about; half of them
+                                   are left when it asks for more */
     READ_MOST = 4 << 20,        /* of one connection at a time */
     PACED_LEAST = 1 << 20,      /* bytes a second */
     TALK = 1024,                /* bytes of a frame that is not of messages */
