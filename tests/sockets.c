@@ -31,6 +31,7 @@ struct made {
     uint32_t events;
     void *ptr;                  /* of epoll */
     size_t read_most, room;
+    size_t low;                 /* bytes that make it readable */
     uint8_t *in;                /* (in_room), kept for the next run; bytes in [at, n) */
     size_t at, n, in_room;
 };
@@ -119,6 +120,7 @@ static int make(enum kind kind, enum stage stage)
         if (table[i].kind == FREE) {
             table[i] = (struct made){.kind = kind, .stage = stage, .in = table[i].in,
                                      .in_room = table[i].in_room, .read_most = SIZE_MAX,
+                                     .low = 1,
                                      .room = SIZE_MAX};
             return SOCKETS_FIRST + i;
         }
@@ -227,6 +229,11 @@ void sockets_put(int fd, const void *bytes, size_t n)
     s->n += n;
 }
 
+size_t sockets_low(int fd)
+{
+    return at(fd)->low;
+}
+
 void sockets_limit(int fd, size_t read_most, size_t room)
 {
     at(fd)->read_most = read_most;
@@ -268,7 +275,7 @@ static uint32_t events_of(const struct made *s)
         return 0;
     if (s->error)
         return EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP;
-    return (s->at < s->n || s->eof ? EPOLLIN : 0) | (s->room ? EPOLLOUT : 0) |
+    return (s->n - s->at >= s->low || s->eof ? EPOLLIN : 0) | (s->room ? EPOLLOUT : 0) |
            (s->reset || (s->eof && s->shut) ? EPOLLHUP : 0) | (s->reset ? EPOLLERR : 0);
 }
 
@@ -390,6 +397,8 @@ int __wrap_setsockopt(int fd, int level, int option, const void *value, socklen_
 {
     if (at(fd) && level == SOL_SOCKET && option == SO_MAX_PACING_RATE && n == sizeof paced)
         memcpy(&paced, value, sizeof paced);
+    if (at(fd) && level == SOL_SOCKET && option == SO_RCVLOWAT)
+        at(fd)->low = (size_t)*(const int *)value;
     return at(fd) ? 0 : __real_setsockopt(fd, level, option, value, n);
 }
 

@@ -37,5 +37,6 @@ void sockets_connect(int fd);   /* one that hangs has connected */
 void sockets_put(int fd, const void *bytes, size_t n);
 /* A read gives so many bytes at most; so many fit before the socket takes no more. */
 void sockets_limit(int fd, size_t read_most, size_t room);
+size_t sockets_low(int fd);     /* so many bytes make it readable */
 
 #endif

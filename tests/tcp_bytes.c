@@ -10,7 +10,9 @@
  *      the block; others make it take no more than tcp_stream.c says.
  *   4. Every byte that it sends is a frame's, and a message is sent as it was given.
  *   5. The link fails only where it was refused.
- *   6. A close gives everything back. */
+ *   6. A close gives everything back.
+ *   7. The rank wakes for what is worth it: once the rest of a frame is there, and not for a
+ *      part of it; and once a socket that took no more bytes takes some. */
 #include "tcp_bytes.h"
 #include "link/tcp_parts.h"
 #include "sockets.h"
@@ -465,14 +467,17 @@ static long look_at_outs(const struct tcp_peer *peer)
     for (const struct tcp_out *out = peer->outs; out; out = out->next) {
         uint64_t index = 0;
         bool at = !out->at;
+        int uncopied = 0;
         for (const struct tcp_message *m = out->first; m; m = m->next, blocks++) {
             HOLDS(m == out->first || m->index == index + 1);
             HOLDS(m->index >= out->received && m->index < out->n);
             at |= m == out->at;
+            uncopied += m->open && m->bytes <= LINK_WORD;
             index = m->index;
         }
         HOLDS(at && (!out->first || index == out->n - 1));
         HOLDS(out->received <= out->n && (out->at || out->offset == 0));
+        HOLDS(out->n_uncopied == uncopied);
         ready += out->ready;
         blocks++;
     }
@@ -531,6 +536,8 @@ static long look_at_connections(const struct tcp_link *link)
             continue;
         HOLDS(c->state != TCP_OPEN || (c->peer && c->peer->connection == c));
         HOLDS(c->state != TCP_LISTENS || c->strange);
+        HOLDS(c->state != TCP_OPEN || sockets_low(c->fd) == (c->left ? c->left : 1));
+        HOLDS(!c->full || c->polled_out);
         look_at_bulk(c);
     }
     HOLDS(strangers == link->n_strangers && strangers <= TCP_STRANGERS);

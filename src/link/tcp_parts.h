@@ -78,6 +78,7 @@ struct tcp_out {
     uint64_t opened, received;  /* at the other end, as it has said */
     struct tcp_message *first, *last, *at;      /* at: the next to leave, */
     size_t offset;                              /* from there on */
+    int n_uncopied;             /* words for which there was no room */
     bool ready, wanted;         /* in the line of those that may send; WANT was sent */
 };
 
@@ -154,6 +155,7 @@ struct tcp_connection {
     struct tls_peer *tls;       /* NULL: bytes go as they are */
     bool shakes;                /* TLS has not ended its handshake */
     bool polled_out;            /* epoll looks at whether it takes bytes */
+    bool full;                  /* it took no more, and epoll has told nothing since */
     bool bye, shut;             /* ENDS: BYE is to be sent; nothing more is */
     bool broken, bad;           /* to be swept away; bad: the peer has broken
                                    the protocol */
@@ -163,6 +165,7 @@ struct tcp_connection {
        nowhere */
     unsigned char *in;          /* (in_room) */
     size_t in_room, in_at, in_n, left;
+    int low;                    /* epoll tells once so many bytes have come */
     size_t swallowed;           /* bytes that came after its end */
     unsigned char *into;
     struct tcp_in *stream;      /* that the bulk is of; NULL: thrown away */

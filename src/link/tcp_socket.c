@@ -33,6 +33,8 @@
 
 enum {
     IDLE_S = 5, PROBES = 3,     /* an idle one that does not answer breaks */
+    UNSENT = 2 * TCP_CHUNK,     /* bytes that the kernel has not sent, about; half of them
+                                   are left when it asks for more */
     READ_MOST = 4 << 20,        /* of one connection at a time */
     PACED_LEAST = 1 << 20,      /* bytes a second */
     TALK = 1024,                /* bytes of a frame that is not of messages */
@@ -98,7 +100,7 @@ static struct tcp_connection *add(struct tcp_link *link, int fd, enum tcp_state 
     c->next = link->connections;
     link->connections = c;
     set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, TCP_CHUNK);
+    set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT);
     set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, TCP_BREAKS_MS);
     pace(link, fd);
     set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -304,7 +306,7 @@ static ssize_t put(struct tcp_connection *c, struct iovec *parts)
 
 void tcp_flush(struct tcp_connection *c)
 {
-    if (c->shakes)
+    if (c->shakes || c->full)
         return;
     while (!c->broken && c->state != TCP_CONNECTING) {
         if (!c->chunk_left)
@@ -323,6 +325,7 @@ void tcp_flush(struct tcp_connection *c)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == ENOBUFS)) {
+            c->full = true;
             look_at(c, true);
             return;
         }
@@ -435,8 +438,21 @@ static ssize_t get(struct tcp_connection *c, const struct iovec *parts, int n_pa
     return -1;
 }
 
+/* Nothing can end before the frame's rest is here, so epoll does not wake for less. TLS
+ * may have a part of a record. */
+static void await_rest(struct tcp_connection *c)
+{
+    size_t held = c->tls ? TLS_RECORD : 0;
+    int low = c->left > held ? (int)(c->left - held) : 1;
+
+    if (c->broken || c->low == low)
+        return;
+    c->low = low;
+    set(c->fd, SOL_SOCKET, SO_RCVLOWAT, low);
+}
+
 /* All bytes that TLS has decrypted are read, since no socket tells of them. */
-void tcp_read(struct tcp_connection *c, tcp_heard *heard)
+static void read_all(struct tcp_connection *c, tcp_heard *heard)
 {
     unsigned char *nowhere = c->link->nowhere;
 
@@ -470,6 +486,12 @@ void tcp_read(struct tcp_connection *c, tcp_heard *heard)
         if (!full && !c->tls)
             return;             /* epoll tells of what comes after it */
     }
+}
+
+void tcp_read(struct tcp_connection *c, tcp_heard *heard)
+{
+    read_all(c, heard);
+    await_rest(c);
 }
 
 void tcp_swallow(struct tcp_connection *c)

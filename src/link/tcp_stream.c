@@ -172,12 +172,13 @@ static void take_ready(struct tcp_peer *peer, struct tcp_out *out)
 /* A word has ended for its sender once there is a copy. */
 static void copy_words(struct tcp_peer *peer, struct tcp_out *out)
 {
-    for (struct tcp_message *m = out->first; m; m = m->next)
+    for (struct tcp_message *m = out->first; m && out->n_uncopied; m = m->next)
         if (m->open && is_word(m) && m->index < out->opened + LINK_WORDS) {
             if (m->bytes)
                 memcpy(m->copy, m->p, m->bytes);
             m->p = m->copy;
             m->open = false;
+            out->n_uncopied--;
             tcp_ended(peer->link, (struct link_ended){.op = m->op, .from = peer->rank});
         }
 }
@@ -199,6 +200,7 @@ bool tcp_send(struct tcp_peer *peer, const void *p, size_t bytes,
     m->op = message->op;
     m->index = out->n++;
     m->open = true;
+    out->n_uncopied += is_word(m);
     if (out->first)
         out->last->next = m;
     else

@@ -84,6 +84,7 @@ static void let_go(struct tcp_connection *c)
 
 static void came_over(struct tcp_connection *c, uint32_t events)
 {
+    c->full = false;
     if (c->state == TCP_CONNECTING && (c->error || (events & (EPOLLOUT | EPOLLERR |
                                                                EPOLLHUP))))
         tcp_meet_connected(c);
@@ -208,14 +209,15 @@ static uint64_t next_due(const struct tcp_link *link)
     return link->holds && yields < due ? yields : due;
 }
 
-static void set_timer(struct tcp_link *link)
+/* rang: the timer or the bell, which both only wake. */
+static void set_timer(struct tcp_link *link, bool rang)
 {
-    uint64_t due = next_due(link), expired, rung;
+    uint64_t due = next_due(link), expired = 0, rung;
 
-    if (read(link->timer, &expired, sizeof expired) < 0)
-        expired = 0;            /* it had not rung */
-    if (read(link->bell, &rung, sizeof rung) < 0)
-        rung = 0;               /* nor had the bell, which only wakes */
+    if (rang && read(link->timer, &expired, sizeof expired) < 0)
+        expired = 0;
+    if (rang && read(link->bell, &rung, sizeof rung) < 0)
+        rung = 0;
     if (due == link->timer_ns && !expired)
         return;
     link->timer_ns = due;
@@ -231,17 +233,17 @@ void tcp_turn(struct tcp_link *link)
 {
     enum { EVENTS = 64 };
     struct epoll_event events[EVENTS];
+    bool rang = false;
 
     link->now_ns = clock_now_ns();
     int n = epoll_wait(link->epoll, events, EVENTS, 0);     /* the rest: the next turn */
     for (int i = 0; i < n; i++) {
         if (events[i].data.ptr == &link->listener)
             accept_all(link);
-        else if (events[i].data.ptr != link) {
-            struct tcp_connection *c = events[i].data.ptr;
-            if (!c->broken)
-                came_over(c, events[i].events);
-        }
+        else if (events[i].data.ptr == link)
+            rang = true;
+        else if (!((struct tcp_connection *)events[i].data.ptr)->broken)
+            came_over(events[i].data.ptr, events[i].events);
     }
     sweep(link);
     dial(link);
@@ -254,7 +256,7 @@ void tcp_turn(struct tcp_link *link)
     sweep(link);
     if (link->holds)
         accept_all(link);
-    set_timer(link);
+    set_timer(link, rang);
 }
 
 bool tcp_leaves(struct tcp_link *link)

@@ -36,6 +36,7 @@
 #define TLS_SYMBOL "descant_tls"    /* of the module: its struct tls_type */
 
 enum { TLS_VERSION = 1, TLS_WHY = 256, TLS_STRANGER = 64 << 10 };
+enum { TLS_RECORD = 17 << 10 };     /* bytes of a record on the wire, at most */
 
 enum { TLS_DONE = 1, TLS_CLOSED = 0, TLS_WANTS_READ = -1, TLS_WANTS_WRITE = -2,
        TLS_FAILED = -3 };

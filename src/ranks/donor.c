@@ -31,9 +31,16 @@ struct ranks_donor {
 
 /* --- the pieces of a version --- */
 
+/* The same number in all ranks, whichever of them are there. */
+static size_t piece_floats(const struct ranks *m)
+{
+    size_t room = ranks_piece_room(m), most = ranks_piece_most((size_t)m->place.size);
+    return room < most ? room : most;
+}
+
 size_t ranks_version_bytes(const struct ranks *m)
 {
-    size_t floats = ranks_lane_floats(m) * sizeof(float);
+    size_t floats = piece_floats(m) * sizeof(float);
     size_t list = (size_t)m->place.size * sizeof(struct ranks_entry);
     return sizeof(struct version_answer) + (floats > list ? floats : list);
 }
@@ -48,7 +55,7 @@ static size_t vectors(const struct ranks *m, enum ranks_version which)
 
 static size_t pieces_each(const struct ranks *m, uint64_t n)
 {
-    size_t floats = ranks_lane_floats(m);
+    size_t floats = piece_floats(m);
     return (n + floats - 1) / floats;
 }
 
@@ -61,7 +68,7 @@ size_t ranks_version_count(const struct ranks *m, enum ranks_version which, uint
 size_t ranks_version_place(const struct ranks *m, size_t piece, uint64_t n,
                        struct chunk *chunk)
 {
-    size_t each = pieces_each(m, n), floats = ranks_lane_floats(m);
+    size_t each = pieces_each(m, n), floats = piece_floats(m);
     size_t at = (piece - 1) % each * floats;
 
     *chunk = (struct chunk){at, n - at < floats ? n - at : floats};

@@ -12,31 +12,15 @@
 
 enum { LANES, WINDOW };
 
-enum { CACHE_LINE = 64, FEW_RANKS = 8, MANY_RANKS = 64,
-       LANES_FLOATS = 8 << 20 /* of all buffers, unless pieces would be too short */ };
-
-/* Many ranks have fewer and shorter pieces in flight to each: all pieces together still
- * fill a link, and the buffers have a bound. All ranks come to the same numbers. */
-static void set_pieces(struct ranks *m)
-{
-    size_t size = (size_t)m->place.size, floats;
-
-    m->depth = size <= FEW_RANKS    ? RANKS_DEPTH
-               : size <= MANY_RANKS ? RANKS_DEPTH / 2
-                                    : RANKS_DEPTH / 4;
-    floats = LANES_FLOATS / (2 * m->depth * size) / WIRE_BLOCK * WIRE_BLOCK;
-    floats = floats < RANKS_PIECE ? floats : RANKS_PIECE;
-    m->piece_most = floats > RANKS_PIECE_LEAST ? floats : RANKS_PIECE_LEAST;
-}
+enum { CACHE_LINE = 64, MANY_RANKS = 64 };
 
 descant_status ranks_lanes_init(struct ranks *m)
 {
     size_t size = (size_t)m->place.size;
 
-    set_pieces(m);
     m->inputs = memory_take_array(size, sizeof *m->inputs);
     m->shares = memory_take_array(size, sizeof *m->shares);
-    m->piece = memory_take_array(ranks_lane_floats(m), sizeof *m->piece);
+    m->piece = memory_take_array(ranks_piece_room(m), sizeof *m->piece);
     return m->inputs && m->shares && m->piece ? DESCANT_OK : DESCANT_MEMORY;
 }
 
@@ -75,28 +59,38 @@ static char *room_for(struct ranks *m, int which, size_t bytes)
 bool ranks_lanes_open(struct ranks *m, int n, size_t give_bytes, size_t learn_bytes)
 {
     struct ranks_lanes *lanes = &m->lanes;
-    size_t used = 0, room = (size_t)n * m->depth;
+    unsigned depth = m->round.depth;
+    size_t used = 0, room = (size_t)n * depth;
 
     carve(NULL, &used, (size_t)n, sizeof *lanes->list);
+    carve(NULL, &used, 2 * room, sizeof(struct ranks_op));
+    carve(NULL, &used, room, sizeof(bool));
     size_t records = used;
     carve(NULL, &used, room, give_bytes + learn_bytes);
     char *base = room_for(m, LANES, used);
     if (!base)
         return false;
     memset(base, 0, records);
-    lanes->list = (struct ranks_lane *)(void *)base;
+    used = 0;
+    lanes->list = carve(base, &used, (size_t)n, sizeof *lanes->list);
+    struct ranks_op *ops = carve(base, &used, 2 * room, sizeof *ops);
+    bool *here = carve(base, &used, room, sizeof *here);
     lanes->n = n;
     lanes->first = lanes->last = NULL;
     base += records;
-    for (int k = 0; k < n; k++)
-        for (unsigned slot = 0; slot < m->depth; slot++) {
-            struct ranks_lane *lane = &lanes->list[k];
+    for (int k = 0; k < n; k++, ops += 2 * depth, here += depth) {
+        struct ranks_lane *lane = &lanes->list[k];
+        lane->give = ops;
+        lane->learn = ops + depth;
+        lane->here = here;
+        for (unsigned slot = 0; slot < depth; slot++) {
             lane->give[slot] = (struct ranks_op){.slot = slot, .of = lane};
             lane->learn[slot] = (struct ranks_op){.slot = slot, .of = lane};
             lane->give[slot].floats = (float *)(void *)base;
             lane->learn[slot].floats = (float *)(void *)(base + give_bytes);
             base += give_bytes + learn_bytes;
         }
+    }
     return true;
 }
 
@@ -116,23 +110,28 @@ static void lay_out(struct ranks_window *w, char *base, size_t *used, size_t sum
 bool ranks_window_open(struct ranks *m, int n_peers, size_t room, size_t part_bytes)
 {
     struct ranks_window *w = &m->lanes.window;
-    size_t used = 0, sums = (size_t)n_peers > room ? m->round.piece : 0;
+    bool encoded = m->round.wire != WIRE_F32;
+    size_t sums = (size_t)n_peers > room ? m->round.piece : 0;
+    size_t used = 0, parts = room + (encoded ? m->round.depth : 0);
 
-    *w = (struct ranks_window){.n_peers = n_peers, .room = room};
+    *w = (struct ranks_window){.n_peers = n_peers, .room = room,
+                               .piece_bytes = part_bytes};
     lay_out(w, NULL, &used, sums);
     size_t records = used;
-    carve(NULL, &used, room, part_bytes);
+    carve(NULL, &used, parts, part_bytes);
     char *base = room_for(m, WINDOW, used);
     if (!base)
         return false;
     memset(base, 0, records);
     used = 0;
     lay_out(w, base, &used, sums);
-    for (size_t i = 0; i < room; i++) {
+    base += used;
+    for (size_t i = 0; i < room; i++, base += part_bytes) {
         w->takes[i] = (struct ranks_op){.slot = (unsigned)i};
-        w->takes[i].floats = (float *)(void *)(base + used + i * part_bytes);
+        w->takes[i].floats = (float *)(void *)base;
         w->idle[w->n_idle++] = &w->tells[i];
     }
+    w->settled = (float *)(void *)base;
     return true;
 }
 

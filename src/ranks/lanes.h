@@ -11,7 +11,8 @@
 enum {
     RANKS_PIECE = 32768,        /* floats: 128 KiB */
     RANKS_PIECE_LEAST = 4096,
-    RANKS_DEPTH = 8             /* pieces in flight to or from one rank, of each sort */
+    RANKS_DEPTH = 64            /* pieces in flight to or from one rank, of each sort, at
+                                   most */
 };
 
 /* The exchange with one owner of a slice: this rank's parts of the slice go out, and the
@@ -22,9 +23,9 @@ struct ranks_lane {
     size_t pieces;                      /* of its slice */
     size_t given, learning;             /* begun */
     size_t learned;                     /* ended; encoded: decoded */
-    bool here[RANKS_DEPTH];             /* encoded pieces that have come, not decoded
-                                           yet */
-    struct ranks_op give[RANKS_DEPTH], learn[RANKS_DEPTH];
+    struct ranks_op *give, *learn;      /* (depth) */
+    bool *here;                         /* (depth) encoded pieces that have come, not
+                                           decoded yet */
     bool ready;                         /* in the list of lanes that can go on */
     struct ranks_lane *next;
 };
@@ -49,6 +50,9 @@ struct ranks_window {
     size_t untold[RANKS_DEPTH];         /* peers to be told the piece in that place */
     struct ranks_op *tells, **idle;     /* (room) */
     size_t n_idle;
+    float *settled;                     /* (depth, piece_bytes) encoded results, as they
+                                           are told */
+    size_t piece_bytes;
     double *sum, total;                 /* so far, of a piece that is reduced by and by,
                                            and of the shares in it */
     bool spoilt;                        /* parts that are not finite were left out */
@@ -74,7 +78,8 @@ struct ranks_round {
     bool final;
     enum wire wire;
     uint32_t number, n_bad;
-    size_t n, piece;
+    size_t n, piece;            /* floats: of the vector, of a piece */
+    unsigned depth;             /* pieces in flight to or from one rank, of each sort */
     uint64_t series;            /* of its pieces (link.h, 10) */
     uint64_t base;              /* the series of the version that the round is upon */
     uint64_t began_ns;

@@ -17,9 +17,9 @@
  * waits only for the piece that it needs. Pieces go straight out of the vector where they
  * lie together there, out of the result, and into the result; only parts that are taken
  * have buffers, and pieces with a gap inside are gathered first. Between two ranks at
- * most m->depth pieces of a sort are in flight, and an owner takes at most so many parts
- * at a time as its window has room for, in the order of ranks. Where the window has less
- * room than a piece has parts, parts are added to a sum as they come.
+ * most round.depth pieces of a sort are in flight, and an owner takes at most so many
+ * parts at a time as its window has room for, in the order of ranks. Where the window has
+ * less room than a piece has parts, parts are added to a sum as they come.
  *
  * Only the opening of an owner's window looks at all ranks: lanes that can go on are in a
  * list, and the end is a count.
@@ -58,14 +58,14 @@ static int owners_of(const struct ranks_round *r)
 
 /* A slice has some pieces, also a short one, so that the pieces follow each other
  * closely. */
-static size_t piece_floats(const struct ranks *m)
+static size_t piece_floats(const struct ranks_round *r)
 {
-    const struct ranks_round *r = &m->round;
     size_t unit = r->wire == WIRE_F32 ? RANKS_UNIT : WIRE_BLOCK;
     size_t floats = (r->n / (size_t)r->owners / 4 + unit - 1) / unit * unit;
     if (floats < RANKS_PIECE_LEAST)
         return RANKS_PIECE_LEAST;
-    return floats < m->piece_most ? floats : m->piece_most;
+    size_t most = ranks_piece_most((size_t)r->k);
+    return floats < most ? floats : most;
 }
 
 /* A member gives to this rank's slice, and is told the result. */
@@ -90,14 +90,14 @@ static double share_of(const struct ranks *m, int member)
 
 static bool can_learn(const struct ranks *m, const struct ranks_lane *lane)
 {
-    size_t slot = lane->learning % m->depth;
+    size_t slot = lane->learning % m->round.depth;
     return lane->learning < lane->pieces && !lane->learn[slot].busy && !lane->here[slot];
 }
 
 static bool can_give(const struct ranks *m, const struct ranks_lane *lane)
 {
     return m->round.gives && lane->given < lane->pieces &&
-           !lane->give[lane->given % m->depth].busy;
+           !lane->give[lane->given % m->round.depth].busy;
 }
 
 static void make_ready(struct ranks *m, struct ranks_lane *lane)
@@ -105,7 +105,7 @@ static void make_ready(struct ranks *m, struct ranks_lane *lane)
     struct ranks_lanes *lanes = &m->lanes;
 
     if (lane->ready || !(can_learn(m, lane) || can_give(m, lane) ||
-                         lane->here[lane->learned % m->depth]))
+                         lane->here[lane->learned % m->round.depth]))
         return;
     lane->ready = true;
     lane->next = NULL;
@@ -196,7 +196,7 @@ static void open_lanes(struct ranks *m)
         lane->member = member;
         lane->pieces = ranks_round_pieces(r, member);
         r->left += lane->pieces * (r->gives ? 2 : 1);
-        for (unsigned slot = 0; slot < m->depth; slot++) {
+        for (unsigned slot = 0; slot < r->depth; slot++) {
             lane->give[slot].rank = lane->learn[slot].rank = r->seats[member].rank;
             lane->give[slot].ended = given;
             lane->learn[slot].ended = learned;
@@ -214,7 +214,8 @@ static void open_lanes(struct ranks *m)
  * from all givers, and not all from the same few. */
 static size_t window_room(const struct ranks *m, int n_peers)
 {
-    size_t all = m->depth * (size_t)n_peers, room = m->depth * (size_t)m->round.owners;
+    const struct ranks_round *r = &m->round;
+    size_t all = r->depth * (size_t)n_peers, room = r->depth * (size_t)r->owners;
     room = room > WINDOW_LEAST ? room : WINDOW_LEAST;
     return room < all ? room : all;
 }
@@ -228,7 +229,7 @@ static void open_window(struct ranks *m)
     for (int i = 0; i < r->k && r->n_own; i++)
         n_peers += relays(m, i);
     *w = (struct ranks_window){.n_peers = 0};
-    if (!n_peers ||
+    if ((!n_peers && (r->wire == WIRE_F32 || !r->n_own)) ||
         !ranks_window_open(m, n_peers, window_room(m, n_peers), buffer_bytes(r)))
         return;
     n_peers = 0;
@@ -251,7 +252,8 @@ void ranks_mean_begin(struct ranks *m)
         ranks_host_begin(m);
     r->gives = share_of(m, r->me) > 0;
     r->owners = owners_of(r);
-    r->piece = piece_floats(m);
+    r->piece = piece_floats(r);
+    r->depth = ranks_depth(m, (size_t)r->k, (size_t)r->k, r->n / (size_t)r->owners);
     r->n_own = ranks_round_pieces(r, r->me);
     r->reduced = r->left = 0;
     open_lanes(m);
@@ -296,7 +298,7 @@ static bool learn(struct ranks *m, struct ranks_lane *lane)
 
     if (!can_learn(m, lane))
         return false;
-    struct ranks_op *op = &lane->learn[lane->learning % m->depth];
+    struct ranks_op *op = &lane->learn[lane->learning % r->depth];
     struct chunk piece = ranks_round_piece(r, lane->member, lane->learning++);
     float *to = r->wire == WIRE_F32 ? m->mean + piece.from : op->floats;
     return ranks_receive_op(m, op, to, wire_bytes(r->wire, piece.n), TAG_TELL);
@@ -311,7 +313,7 @@ static bool may_code(const struct ranks_round *r, int *turns)
 static bool decode(struct ranks *m, struct ranks_lane *lane, int *turns)
 {
     struct ranks_round *r = &m->round;
-    size_t slot = lane->learned % m->depth;
+    size_t slot = lane->learned % r->depth;
 
     if (!lane->here[slot] || !may_code(r, turns))
         return false;
@@ -329,7 +331,7 @@ static bool give(struct ranks *m, struct ranks_lane *lane, int *turns)
     if (!can_give(m, lane) || (m->host && !ranks_host_shown(m, lane->given)) ||
         !may_code(r, turns))
         return false;
-    struct ranks_op *op = &lane->give[lane->given % m->depth];
+    struct ranks_op *op = &lane->give[lane->given % r->depth];
     struct chunk piece = ranks_round_piece(r, lane->member, lane->given++);
     const float *p = m->host               ? ranks_host_give(m, piece, op->floats)
                      : r->wire != WIRE_F32 ? ranks_wire_give(m, piece, op->floats)
@@ -362,6 +364,12 @@ static void move_lanes(struct ranks *m)
     }
 }
 
+static float *settled_at(const struct ranks *m, size_t slot)
+{
+    const struct ranks_window *w = &m->lanes.window;
+    return w->settled + slot * w->piece_bytes / sizeof(float);
+}
+
 /* Tells a piece to all, members after this one first, then the next piece. */
 static void tell_peers(struct ranks *m)
 {
@@ -375,9 +383,9 @@ static void tell_peers(struct ranks *m)
         struct ranks_hearer *peer = &w->peers[(w->telling++ + (size_t)r->me) % peers];
         struct chunk piece = ranks_round_piece(r, r->me, nth);
         *op = (struct ranks_op){.ended = told, .rank = r->seats[peer->member].rank,
-                                .slot = (unsigned)(nth % m->depth), .of = peer};
+                                .slot = (unsigned)(nth % r->depth), .of = peer};
         const float *p =
-            r->wire == WIRE_F32 ? m->mean + piece.from : m->settled[op->slot];
+            r->wire == WIRE_F32 ? m->mean + piece.from : settled_at(m, op->slot);
         ranks_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_TELL);
         m->moved = true;
     }
@@ -456,11 +464,11 @@ static void reduce(struct ranks *m, int from, int to)
     struct ranks_round *r = &m->round;
     struct ranks_window *w = &m->lanes.window;
     struct chunk piece = ranks_round_piece(r, r->me, r->reduced);
-    unsigned slot = (unsigned)(r->reduced % m->depth);
+    unsigned slot = (unsigned)(r->reduced % r->depth);
     int n_in = gather_inputs(m, piece, from, to);
 
     if (r->wire != WIRE_F32)
-        ranks_wire_reduce(m, piece, n_in, m->settled[slot]);
+        ranks_wire_reduce(m, piece, n_in, settled_at(m, slot));
     else if (from == 0 && to == w->n_givers)
         ranks_mean_inputs(m, m->mean + piece.from, n_in, piece.n);
     else
@@ -481,7 +489,7 @@ static void reduce(struct ranks *m, int from, int to)
 static bool has_room(const struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
-    return r->wire == WIRE_F32 || m->lanes.window.untold[r->reduced % m->depth] == 0;
+    return r->wire == WIRE_F32 || m->lanes.window.untold[r->reduced % r->depth] == 0;
 }
 
 static void reduce_parts(struct ranks *m)

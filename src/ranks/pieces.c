@@ -4,16 +4,36 @@
 #include "kernels/vector.h"
 #include "ranks/ranks.h"
 
+enum { FEW_RANKS = 8, MANY_RANKS = 64,
+       LANES_FLOATS = 8 << 20 /* of all buffers, unless pieces would be too short */ };
+
 size_t ranks_piece_room(const struct ranks *m)
 {
     size_t most = m->room > m->n ? m->room : m->n;
     return most < RANKS_PIECE ? most + 1 : RANKS_PIECE;
 }
 
-size_t ranks_lane_floats(const struct ranks *m)
+/* Pieces in flight of a sort, at least. */
+static size_t least_depth(size_t k)
 {
-    size_t room = ranks_piece_room(m);
-    return room < m->piece_most ? room : m->piece_most;
+    return k <= FEW_RANKS ? 8 : k <= MANY_RANKS ? 4 : 2;
+}
+
+size_t ranks_piece_most(size_t k)
+{
+    size_t floats = LANES_FLOATS / (2 * least_depth(k) * k) / WIRE_BLOCK * WIRE_BLOCK;
+    floats = floats < RANKS_PIECE ? floats : RANKS_PIECE;
+    return floats > RANKS_PIECE_LEAST ? floats : RANKS_PIECE_LEAST;
+}
+
+unsigned ranks_depth(const struct ranks *m, size_t k, size_t with, size_t n)
+{
+    size_t depth = LANES_FLOATS / (2 * ranks_piece_most(k) * with);
+    size_t pieces = n / m->round.piece + 2;
+    depth = depth < RANKS_DEPTH ? depth : RANKS_DEPTH;
+    if (!m->place.wakes || depth < least_depth(k))
+        depth = least_depth(k);
+    return (unsigned)(depth < pieces ? depth : pieces);
 }
 
 /* The floats where they lie together, else gathered. */

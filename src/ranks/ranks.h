@@ -188,9 +188,6 @@ struct ranks {
     size_t looked;
     bool bad, called;
     struct ranks_round round;
-    unsigned depth;                     /* pieces in flight of a sort, up to
-                                           RANKS_DEPTH, */
-    size_t piece_most;                  /* floats of each, at most */
     struct ranks_lanes lanes;
     float *result, *state_outer[2], *piece;
     /* means go by hosts; NULL: each rank is by itself */
@@ -201,8 +198,6 @@ struct ranks {
     /* encoded means */
     uint64_t refers;                    /* the series of the round that made outer[0] */
     float *owed, *owed_else;            /* (n) owed_else: where ranks come and go */
-    float *settled[RANKS_DEPTH];          /* pieces of this rank's slice, as they are
-                                             told */
     struct ranks_elastic *elastic;
     struct ranks_center *center;
     struct ranks_rows *rows;
@@ -431,8 +426,13 @@ void ranks_lead_time(struct ranks *m);
 struct chunk;
 
 size_t ranks_piece_room(const struct ranks *m);     /* floats of a piece, at most */
-/* floats of a lane's piece, at most */
-size_t ranks_lane_floats(const struct ranks *m);
+/* Floats of a piece among k ranks, at most: many ranks have shorter ones in flight to
+ * each, and all of them together still fill a link. All ranks come to the same number. */
+size_t ranks_piece_most(size_t k);
+/* Pieces in flight to and from each of `with` ranks, of a sort, of n floats: as many as
+ * the buffers have room for, since a long link holds many. Where no link wakes a sleeper
+ * each one costs time in every look, and there are few. */
+unsigned ranks_depth(const struct ranks *m, size_t k, size_t with, size_t n);
 /* the first float of a member's slice, of k slices; member k: n */
 size_t ranks_slice_at(size_t n, int k, int member);
 const float *ranks_reach(const struct vector *v, size_t at, size_t n, float *gathered);

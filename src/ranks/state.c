@@ -17,13 +17,13 @@
 /* The vector, its outer vectors, the centre: each in pieces of its own. */
 static size_t vector_pieces(const struct ranks *m)
 {
-    return (m->round.n + m->piece_most - 1) / m->piece_most;
+    return (m->round.n + m->round.piece - 1) / m->round.piece;
 }
 
 static size_t place_at(const struct ranks *m, size_t piece, size_t *n)
 {
-    size_t at = piece % vector_pieces(m) * m->piece_most, left = m->round.n - at;
-    *n = left < m->piece_most ? left : m->piece_most;
+    size_t at = piece % vector_pieces(m) * m->round.piece, left = m->round.n - at;
+    *n = left < m->round.piece ? left : m->round.piece;
     return at;
 }
 
@@ -89,21 +89,24 @@ static int neighbour(const struct ranks_round *r, int step)
 void ranks_state_begin(struct ranks *m)
 {
     struct ranks_round *r = &m->round;
-    size_t parts = 1 + (size_t)m->n_outer + gives_center(m);
+    size_t parts = 1 + (size_t)m->n_outer + gives_center(m), neighbours = 2;
 
+    r->piece = ranks_piece_most((size_t)r->k);
+    r->depth = ranks_depth(m, (size_t)r->k, neighbours, r->n);
     r->n_state = parts * vector_pieces(m);
     r->came = r->coming = r->passing = r->passed = r->filled = 0;
     r->shown = r->me != r->source;
     if (r->me == r->source)
         r->came = r->n_state;
     memset(r->here, 0, sizeof r->here);
-    size_t buffer = (ranks_lane_floats(m) * sizeof(float) + 63) / 64 * 64;
+    size_t room = r->piece < r->n ? r->piece : r->n;
+    size_t buffer = (room * sizeof(float) + 63) / 64 * 64;
     if (!ranks_lanes_open(m, 1, r->me == r->source ? buffer : 0, 0)) {
         r->n_state = r->came = 0;       /* without memory the round does nothing */
         return;
     }
     struct ranks_lane *lane = m->lanes.list;
-    for (unsigned slot = 0; slot < m->depth; slot++) {
+    for (unsigned slot = 0; slot < m->round.depth; slot++) {
         lane->learn[slot].rank = neighbour(r, -1);
         lane->learn[slot].ended = came;
         lane->give[slot].rank = neighbour(r, 1);
@@ -128,8 +131,8 @@ static void receive(struct ranks *m)
     struct ranks_round *r = &m->round;
     size_t n;
 
-    while (r->coming < r->n_state && r->coming < r->came + m->depth) {
-        struct ranks_op *op = &m->lanes.list->learn[r->coming % m->depth];
+    while (r->coming < r->n_state && r->coming < r->came + m->round.depth) {
+        struct ranks_op *op = &m->lanes.list->learn[r->coming % m->round.depth];
         float *to = came_to(m, r->coming++, &n);
         if (!ranks_receive_op(m, op, to, n * sizeof(float), TAG_STATE))
             return;
@@ -143,7 +146,7 @@ static void pass(struct ranks *m)
     size_t n;
 
     while (r->passing < r->came) {
-        struct ranks_op *op = &m->lanes.list->give[r->passing % m->depth];
+        struct ranks_op *op = &m->lanes.list->give[r->passing % m->round.depth];
         if (op->busy)
             return;
         size_t piece = r->passing++;
@@ -160,8 +163,8 @@ bool ranks_state_step(struct ranks *m)
     struct ranks_round *r = &m->round;
     bool before = neighbour(r, -1) >= 0, after = neighbour(r, 1) >= 0;
 
-    while (r->came < r->coming && r->here[r->came % m->depth]) {
-        r->here[r->came++ % m->depth] = false;
+    while (r->came < r->coming && r->here[r->came % m->round.depth]) {
+        r->here[r->came++ % m->round.depth] = false;
         m->moved = true;
     }
     if (before)

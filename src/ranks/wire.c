@@ -3,8 +3,8 @@
  *
  *   give      a part of another's slice is encoded as it goes out
  *   reduce    the owner adds its own part, then the others' by rank; settles; and keeps
- *             the piece encoded, in one of m->depth buffers, until all others have been
- *             told
+ *             the piece encoded, in one of the window's buffers, until all others have
+ *             been told
  *   learn     c = R + the owner's piece, into the result
  *
  * 1. R is outer[0] of each member from its begin to its part, and the same bits for all
@@ -24,28 +24,18 @@
 
 #include <string.h>
 
-static float *encoded_floats(enum wire wire, size_t n)
-{
-    return memory_take_array(wire_bytes(wire, n) / sizeof(float) + 1, sizeof(float));
-}
-
 descant_status ranks_wire_init(struct ranks *m)
 {
-    size_t floats = ranks_lane_floats(m);
     size_t n = m->n ? m->n : 1;
     bool had = (m->owed = memory_take_array(n, sizeof *m->owed)) != NULL;
 
     if (had && !m->place.fixed)
         had = (m->owed_else = memory_take_array(n, sizeof *m->owed_else)) != NULL;
-    for (unsigned slot = 0; slot < m->depth && had; slot++)
-        had = (m->settled[slot] = encoded_floats(m->f.wire, floats)) != NULL;
     return had ? DESCANT_OK : DESCANT_MEMORY;
 }
 
 void ranks_wire_fini(struct ranks *m)
 {
-    for (unsigned slot = 0; slot < RANKS_DEPTH; slot++)
-        memory_give(m->settled[slot]);
     memory_give(m->owed);
     memory_give(m->owed_else);
 }
