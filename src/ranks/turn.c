@@ -309,9 +309,10 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
         ranks_center_serve(m);
     if (r->ours)
         return r->kind == EXCHANGE_STATE ? end_state(m, part) : end_mean(m, part);
-    /* an exchange before this one has been merged: this one arrives upon the version that
-     * is held now */
-    if (m->stage == STAGE_ARRIVED && r->seats[r->me].arrival)
+    /* an exchange before this one has been merged, or the coordinator has closed this
+     * round of others while one before it went on here: this exchange arrives upon the
+     * version that is held now */
+    if (m->stage == STAGE_ARRIVED && (r->seats[r->me].arrival || !m->go_waits))
         ranks_members_ready(m);
     return FABRIC_WORKED;
 }
