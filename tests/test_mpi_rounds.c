@@ -172,7 +172,8 @@ static const struct {
 } restless_jobs[] = {
     {false, WIRE_F32, RESTLESS_MOST}, {true, WIRE_F32, RESTLESS_MOST},
     {false, WIRE_Q8, RESTLESS_MOST},  {false, WIRE_F32, 2},
-    {true, WIRE_F32, 1},
+    {true, WIRE_F32, 1},              {true, WIRE_F32, 2},
+    {true, WIRE_BF16, 3},
 };
 
 START_TEST(rounds_end_whatever_trainers_do)

@@ -452,6 +452,8 @@ void ranks_serve(struct ranks *m)
     if (!m->f.status)
         ranks_rows_step(m);
     ranks_versions_step(m);
+    if (!m->f.status && m->elastic)
+        ranks_elastic_turn(m);
     if (!m->f.status && may_begin_round(m) && m->stage != STAGE_PART)
         begin_round(m);
     if (!m->f.status && m->round.active && !m->round.ours)
@@ -472,6 +474,8 @@ enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part)
     if (!f->status) {
         ranks_rows_step(m);
         ranks_versions_step(m);
+        if (m->elastic)
+            ranks_elastic_turn(m);
         progress = turn(m, part);
     }
     if (f->status)
