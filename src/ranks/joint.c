@@ -25,9 +25,9 @@
  * whatever the number of its ranks. The order of the mates begins with another one each
  * time, as the last one counts most.
  *
- * Mates wait for each other, but not for long (ranks_joint_closes): as long as they had
- * been apart, a second at most, and not for one that did not come the last time. A mate
- * that has come is waited for again.
+ * Mates wait for each other, but not for long (ranks_joint_closes): each as long as it
+ * took to come after its last one, a second at most, and not for a mate that did not come
+ * the last time, until that comes.
  *
  * 1. A joint exchange closes when all mates are done with the one before.
  * 2. A place is written by its mate between its arrival and the end of what it shows,
@@ -111,7 +111,8 @@ struct ranks_joint {
     uint32_t *given;                /* (size) by slice: pieces that were parts */
     float *own;                     /* (own slice) this rank's W_i of it */
     /* the host's first rank */
-    uint64_t away, first_ns, closed_ns;
+    uint64_t here, away;
+    uint64_t came_ns[MACHINE_SLOTS], closed_ns[MACHINE_SLOTS];
     /* of the piece in hand */
     const float *inputs[MACHINE_SLOTS];
     float alphas[MACHINE_SLOTS];
@@ -122,11 +123,15 @@ struct ranks_joint {
 
 bool ranks_joint_closes(const struct joint_view *v)
 {
-    uint64_t apart_ns = v->first_ns - v->closed_ns;
+    bool closes = v->here && (v->here | v->away) == v->all;
 
-    return v->here && ((v->here | v->away) == v->all ||
-                       v->now_ns - v->first_ns >= WAIT_MOST_NS ||
-                       v->now_ns - v->first_ns >= apart_ns);
+    for (int k = 0; k < MACHINE_SLOTS && !closes; k++)
+        if (v->here >> k & 1) {
+            uint64_t apart_ns = v->came_ns[k] - v->closed_ns[k];
+            closes = v->now_ns - v->came_ns[k] >=
+                     (apart_ns < WAIT_MOST_NS ? apart_ns : WAIT_MOST_NS);
+        }
+    return closes;
 }
 
 float ranks_joint_pull(const float *alphas, int k, double *shares)
@@ -304,41 +309,48 @@ static bool is_over(const struct ranks *m, uint32_t number)
     return true;
 }
 
+/* Sees who has come since the last look. */
+static struct joint_view see(struct ranks *m)
+{
+    struct ranks_joint *j = m->joint;
+    struct joint_view v = {.now_ns = m->now_ns, .came_ns = j->came_ns,
+                           .closed_ns = j->closed_ns};
+
+    for (int k = 0; k < m->place.local_size; k++) {
+        uint32_t stand = atomic_load_explicit(&j->mates[k].stand, memory_order_relaxed);
+        uint64_t bit = UINT64_C(1) << k;
+        v.all |= stand != STAND_LEFT ? bit : 0;
+        v.here |= stand == STAND_WAITS ? bit : 0;
+        if (v.here & ~j->here & bit)
+            j->came_ns[k] = m->now_ns;
+        if (!j->closed_ns[k])
+            j->closed_ns[k] = m->now_ns;
+    }
+    v.away = j->away &= v.all & ~v.here;
+    j->here = v.here;
+    return v;
+}
+
 static void close_next(struct ranks *m)
 {
     struct ranks_joint *j = m->joint;
-    struct joint_view view = {.now_ns = m->now_ns};
+    struct joint_view view = see(m);
     uint64_t members = 0;
-    int ranks = m->place.local_size;
 
-    for (int k = 0; k < ranks; k++) {
-        uint32_t stand =
-            atomic_load_explicit(&j->mates[k].stand, memory_order_relaxed);
-        view.here |= (uint64_t)(stand == STAND_WAITS) << k;
-        view.all |= (uint64_t)(stand != STAND_LEFT) << k;
-    }
-    view.away = j->away &= view.all & ~view.here;
-    if (!view.here)
-        j->first_ns = 0;
-    else if (!j->first_ns)
-        j->first_ns = m->now_ns;
-    j->closed_ns = j->closed_ns ? j->closed_ns : m->now_ns;
-    view.closed_ns = j->closed_ns;
-    view.first_ns = j->first_ns;
     if (!ranks_joint_closes(&view) || !is_over(m, j->number))
         return;
-    for (int k = 0; k < ranks; k++) {
+    for (int k = 0; k < m->place.local_size; k++) {
         uint32_t waits = STAND_WAITS;
-        if (atomic_compare_exchange_strong_explicit(&j->mates[k].stand, &waits, STAND_IN,
-                                                    memory_order_acq_rel,
-                                                    memory_order_relaxed))
-            members |= UINT64_C(1) << k;
+        if (!atomic_compare_exchange_strong_explicit(&j->mates[k].stand, &waits, STAND_IN,
+                                                     memory_order_acq_rel,
+                                                     memory_order_relaxed))
+            continue;
+        members |= UINT64_C(1) << k;
+        j->closed_ns[k] = m->now_ns;
     }
     if (!members)
         return;
     j->away = view.all & ~members;
-    j->closed_ns = m->now_ns;
-    j->first_ns = 0;
     j->head->members = members;
     atomic_store_explicit(&j->head->number, j->number + 1, memory_order_release);
     m->moved = true;
@@ -587,7 +599,7 @@ bool ranks_joint_quiet(const struct ranks *m)
 bool ranks_joint_busy(const struct ranks *m)
 {
     uint32_t done = atomic_load_explicit(&own_mate(m)->done, memory_order_relaxed);
-    return !ranks_joint_quiet(m) || done != m->joint->number || m->joint->first_ns;
+    return !ranks_joint_quiet(m) || done != m->joint->number || m->joint->here;
 }
 
 /* Adds the mates that have not arrived; or those that have not done their share, and if

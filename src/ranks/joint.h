@@ -5,12 +5,13 @@
 
 #include "ranks/elastic.h"
 
-/* Ranks of a host, by local rank, as the host's first one sees them. */
+/* The ranks of a host, by local rank, as its first one sees them. */
 struct joint_view {
     uint64_t all, here, away;       /* here: wait for the next joint exchange; away: did
                                        not come in time, and are not waited for */
-    uint64_t now_ns, first_ns;      /* first_ns: the first of them waits since then */
-    uint64_t closed_ns;             /* the last joint exchange was closed */
+    uint64_t now_ns;
+    const uint64_t *came_ns;        /* each that is here waits since then, */
+    const uint64_t *closed_ns;      /* and its last joint exchange was closed then */
 };
 
 /* Whether those that are here go together now. */
