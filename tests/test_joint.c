@@ -364,6 +364,57 @@ START_TEST(nan_is_left_out)
 }
 END_TEST
 
+/* Of 100 segments of 100 floats, a page each, the ranks of one host have these. */
+static bool has_segment(int rank, size_t i)
+{
+    return rank != 1 || (i / 1024) % 3 != 1;
+}
+
+static bool has(int rank, size_t i)
+{
+    return i % 1024 < 100 && has_segment(rank, i);
+}
+
+/* What a rank does not have it does not pull at, and what no rank has stays as it is: not only is it not
+ * pulled to 0. No more than that leaves the host. */
+START_TEST(gaps_are_left)
+{
+    enum { SEGMENTS = 100, GAPPED = SEGMENTS * 1024 };
+    static struct extent extents[RANKS][SEGMENTS];
+    struct job j;
+
+    job_open(&j, 6, 3, GAPPED, NULL);
+    job_fill(&j, 1);
+    for (int k = 0; k < 6; k++) {
+        size_t n = 0;
+        for (size_t i = 0; i < GAPPED; i += 1024)
+            if (has_segment(k, i))
+                extents[k][n++] = (struct extent){i, 100, j.w[k] + i};
+        j.in[k] = (struct vector){GAPPED, n, extents[k]};
+    }
+    uint64_t before = loopback_sent_out(j.world, 0);
+    job_exchange(&j, 7);
+    ck_assert_uint_le(loopback_sent_out(j.world, 0) - before,
+                      SEGMENTS / 2 * (112 * sizeof(float) + sizeof(struct ask)));
+    for (size_t i = 0; i < GAPPED; i++) {
+        static const int order[] = {1, 2, 0};
+        double W = value_of(0, i, 0);
+        for (int nth = 0; nth < 3; nth++) {
+            int k = order[nth];
+            if (!has(k, i))
+                continue;
+            W += (double)alpha * (value_of(k, i, 1) - W);
+            ck_assert_double_le(fabs((double)j.got[k][i] - W), 1e-5);
+        }
+        int owner = ranks_center_slice(ranks_of(j.f[0]), i);
+        if (i % 1024 < 96 || i % 1024 >= 112)       /* the rest is in a unit that some have */
+            ck_assert_double_le(fabs((double)j.f[owner]->center[i] - W), 1e-5);
+    }
+    job_close(&j);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
 /* --- what leaves a host --- */
 
 /* 2 (h-1)/h of the vector, whatever the number of its ranks; by messages as much for each rank. */
@@ -466,6 +517,7 @@ int main(void)
     tcase_add_test(joint, a_rank_that_comes_alone_gets_the_same_bits);
     tcase_add_loop_test(joint, nothing_is_lost_where_all_exchange_at_once, 0, N(worlds));
     tcase_add_test(joint, nan_is_left_out);
+    tcase_add_test(joint, gaps_are_left);
     tcase_add_loop_test(joint, little_leaves_a_host, 0, 3);
     tcase_add_test(joint, a_mate_that_does_not_come_is_waited_for_once);
     tcase_add_test(joint, a_mate_that_has_left_is_not_waited_for);

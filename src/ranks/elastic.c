@@ -188,10 +188,10 @@ void ranks_elastic_fetch(struct ranks *m)
 
 void ranks_elastic_stop(struct ranks *m)
 {
-    if (m->joint)
+    if (m->joint) {             /* what it asks for is for its mates, too */
         ranks_joint_stop(m);
-    if (m->joint)
         return;
+    }
     m->elastic->stopped = true;
     m->elastic->shown = NULL;
     for (int k = 0; k < ASK_SEATS; k++) {
@@ -356,10 +356,8 @@ static void ask_all(struct ranks *m, bool joint)
 
 void ranks_elastic_turn(struct ranks *m)
 {
-    if (!m->joint)
-        return;
-    ranks_joint_turn(m);
-    ask_all(m, true);
+    if (m->joint && ranks_joint_turn(m))
+        ask_all(m, true);
 }
 
 /* A piece of the own slice, one run at a time: each is a part. */

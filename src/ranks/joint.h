@@ -26,8 +26,9 @@ bool ranks_is_joint(const struct ranks *m);
 descant_status ranks_joint_init(struct ranks *m);       /* also makes the centre */
 void ranks_joint_fini(struct ranks *m);
 
-/* Each poll: a joint exchange closes, and this rank does its share of it. */
-void ranks_joint_turn(struct ranks *m);
+/* Each poll: a joint exchange closes, and this rank does its share of it. True: it has
+ * slices to relay. */
+bool ranks_joint_turn(struct ranks *m);
 /* the next piece of a slice that this rank relays, as an ask; false: none is ready */
 bool ranks_joint_ask(struct ranks *m, int slice, struct ask *ask);
 /* the answer to such an ask */
