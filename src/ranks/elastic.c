@@ -16,8 +16,8 @@
  * more, the ask is parked, as it may still be on its way, and another record takes its
  * place.
  *
- * Where a host has several ranks, they ask together (joint.c): a rank asks owners on other
- * hosts, in any poll, for itself and its mates.
+ * Where a host has several ranks, they ask together (joint.c): in any poll a rank asks
+ * owners on other hosts for itself and its mates.
  *
  * All of this runs in the thread that holds the round machine. */
 #include "kernels/kernels.h"

@@ -189,7 +189,8 @@ static void look(struct ranks *m)
 
 static enum joint_stand stand_of(const struct ranks *m)
 {
-    return (enum joint_stand)atomic_load_explicit(&own_mate(m)->stand, memory_order_acquire);
+    uint32_t stand = atomic_load_explicit(&own_mate(m)->stand, memory_order_acquire);
+    return (enum joint_stand)stand;
 }
 
 static void stand_out(struct ranks *m)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Joint exchanges: elastic exchanges of the ranks of one host, made together (joint.c). */
+/* Joint exchanges: elastic exchanges of a host's ranks, made together (joint.c). */
 #ifndef RANKS_JOINT_H
 #define RANKS_JOINT_H
 

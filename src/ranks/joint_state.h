@@ -17,8 +17,9 @@ enum joint_stand { STAND_OUT, STAND_WAITS, STAND_IN, STAND_LEFT };
 
 /* In the host's memory, by local rank; zero at first. */
 struct joint_mate {
-    /* enum stand. The mate writes OUT, WAITS and LEFT, and the host's first rank IN in
-     * place of WAITS; release. Who sees WAITS or IN, acquire, may read alpha and state. */
+    /* enum joint_stand. The mate writes OUT, WAITS and LEFT, and the host's first rank IN
+     * in place of WAITS; release. Ranks that see WAITS or IN, acquire, may read alpha and
+     * state. */
     _Alignas(JOINT_LINE) _Atomic uint32_t stand;
     float alpha;                    /* of the exchange; the mate writes before WAITS, */
     uint64_t state;                 /* and the state that its centre is of; others read
