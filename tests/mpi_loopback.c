@@ -13,9 +13,9 @@ enum { TICK_NS = 1000, DELAY_NS = 5 * TICK_NS, LEAVE_TURNS = 1000, MOST = 512 };
 
 struct loopback {
     struct simulated *simulated;
-    int size, opened, n_leaving;
+    int size, per_host, opened, n_leaving;
     bool fixed;
-    uint64_t sent[MOST];
+    uint64_t sent[MOST], sent_out[MOST];        /* by rank; sent_out: by host */
     struct fabric *leaving[MOST];       /* closed, and serving those who have not, */
     bool gone[MOST];                    /* until they were told that all have left */
 };
@@ -60,7 +60,11 @@ static bool send_to(struct link *link, const void *p, size_t bytes,
     struct loopback_end *end = end_of(link);
     bool word = message->tag == TAG_WORD || message->tag == TAG_MANIFEST;
 
+    int host = end->rank / end->world->per_host;
+    bool out = message->rank / end->world->per_host != host;
+
     end->world->sent[end->rank] += word ? 0 : bytes;
+    end->world->sent_out[host] += word || !out ? 0 : bytes;
     return link_simulated.send(end->inner, p, bytes, message);
 }
 
@@ -139,6 +143,7 @@ static struct loopback *create(int size, int per_host, bool fixed, uint64_t seed
 
     assert(world && size <= MOST);
     world->size = size;
+    world->per_host = per_host;
     world->fixed = fixed;
     world->simulated = simulated_create(&options);
     assert(world->simulated);
@@ -214,6 +219,11 @@ void loopback_kill(struct loopback *world, struct fabric *f)
 uint64_t loopback_sent(const struct loopback *world, int rank)
 {
     return world->sent[rank];
+}
+
+uint64_t loopback_sent_out(const struct loopback *world, int host)
+{
+    return world->sent_out[host];
 }
 
 /* --- the table --- */

@@ -21,6 +21,7 @@ uint64_t loopback_now(const struct loopback *world);
 void loopback_kill(struct loopback *world, struct fabric *f);   /* dead at once, and freed */
 /* Bytes of floats and rows. */
 uint64_t loopback_sent(const struct loopback *world, int rank);
+uint64_t loopback_sent_out(const struct loopback *world, int host);     /* to other hosts */
 
 /* fabric_options.context: the world. A trainer that closes must serve the others until
  * they have, too; here it returns, and is served whenever somebody else is polled. */

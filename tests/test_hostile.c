@@ -235,6 +235,7 @@ static const struct hostile_lie lies[] = {
     {C, 1, TAG_ASK, 0, ADD, 0, 0, -1200, "it asks for"},
     {C, 1, TAG_ASK, 0, SET, ASK(seat), 16, "it asks for no piece"},
     {C, 1, TAG_ASK, 0, SET, ASK(fetch), 2, "it asks for no piece"},
+    {C, 1, TAG_ASK, 0, SET, ASK(before), 2, "it asks for no piece"},
     {C, 1, TAG_ASK, 0, SET, ASK(n_runs), 0, "it asks for no piece"},
     {C, 1, TAG_ASK, 0, SET, ASK(n_runs), 25, "it asks for no piece"},
     {C, 1, TAG_ASK, 0, SET, ASK(n_runs), -1, "it asks for no piece"},

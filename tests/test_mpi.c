@@ -246,6 +246,13 @@ static int part_means(void)
     return 0;
 }
 
+static int part_elastics(void)
+{
+    elastics(false);
+    elastics(true);
+    return 0;
+}
+
 /* Until a rank is killed. */
 static int part_endless(void)
 {
@@ -322,7 +329,7 @@ static int part_longer(void)
 
 static const struct mpi_part parts[] = {
     {"exchanges", part_exchanges}, {"leavers", part_leavers}, {"means", part_means},
-    {"endless", part_endless},     {"longer", part_longer},
+    {"elastics", part_elastics},   {"endless", part_endless},   {"longer", part_longer},
 };
 
 START_TEST(exchanges_are_exact)

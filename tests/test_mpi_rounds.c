@@ -21,7 +21,7 @@ enum { RESTLESS_MOST = 5, RESTLESS_N = 9000, RESTLESS_SHORT_N = 100, RESTLESS_TU
 #ifdef __SANITIZE_ADDRESS__
 enum { RESTLESS_SEEDS = 4 };
 #else
-enum { RESTLESS_SEEDS = 32 };
+enum { RESTLESS_SEEDS = 64 };
 #endif
 
 struct restless_plan {
@@ -165,10 +165,22 @@ static void restless_world(uint64_t seed, bool center, enum wire wire, int per_h
     ck_assert_int_eq(memory_live(), 0);
 }
 
+static const struct {
+    bool center;
+    enum wire wire;
+    int per_host;
+} restless_jobs[] = {
+    {false, WIRE_F32, RESTLESS_MOST}, {true, WIRE_F32, RESTLESS_MOST},
+    {false, WIRE_Q8, RESTLESS_MOST},  {false, WIRE_F32, 2},
+    {true, WIRE_F32, 1},              {true, WIRE_F32, 2},
+    {true, WIRE_BF16, 3},
+};
+
 START_TEST(rounds_end_whatever_trainers_do)
 {
     for (uint64_t seed = 1; seed <= RESTLESS_SEEDS; seed++)
-        restless_world(seed, _i == 1, _i == 2 ? WIRE_Q8 : WIRE_F32, _i == 3 ? 2 : RESTLESS_MOST);
+        restless_world(seed, restless_jobs[_i].center, restless_jobs[_i].wire,
+                       restless_jobs[_i].per_host);
 }
 END_TEST
 
@@ -801,7 +813,8 @@ END_TEST
 int main(void)
 {
     TCase *loopback = new_case("loopback", 120);
-    tcase_add_loop_test(loopback, rounds_end_whatever_trainers_do, 0, 4);
+    tcase_add_loop_test(loopback, rounds_end_whatever_trainers_do, 0,
+                        N(restless_jobs));
     tcase_add_test(loopback, the_late_are_named_to_all);
     tcase_add_test(loopback, of_many_the_first_are_named);
     tcase_add_loop_test(loopback, an_exchange_begun_as_a_round_closes_is_in_the_next, 0,

@@ -25,7 +25,7 @@
 
 #include <string.h>
 
-enum { SERVED = 8 };
+enum { SERVED = 8, BEFORE_AT_ONCE = 1024 };
 
 /* An ask for a piece of this rank's slice; the answer goes out of the same memory. */
 struct served_ask {
@@ -96,6 +96,19 @@ int ranks_center_slice(const struct ranks *m, uint64_t at)
     return (int)(((at / RANKS_UNIT + 1) * size - 1) / units);
 }
 
+/* The centre moves, and p becomes the centre as it was. */
+static void exchange_before(float *W, float *p, float alpha, size_t n)
+{
+    float old[BEFORE_AT_ONCE];
+
+    for (size_t at = 0, some; at < n; at += some) {
+        some = n - at < BEFORE_AT_ONCE ? n - at : BEFORE_AT_ONCE;
+        memcpy(old, W + at, some * sizeof *old);
+        kernels_best()->elastic(W + at, p + at, p + at, alpha, some);
+        memcpy(p + at, old, some * sizeof *old);
+    }
+}
+
 void ranks_center_answer(struct ranks *m, struct ask *ask)
 {
     float *p = ask->floats;
@@ -105,6 +118,8 @@ void ranks_center_answer(struct ranks *m, struct ask *ask)
         size_t n = ask->runs[k].n;
         if (ask->fetch)
             memcpy(p, W, n * sizeof *p);
+        else if (ask->before)
+            exchange_before(W, p, ask->alpha, n);
         else
             kernels_best()->elastic(W, p, p, ask->alpha, n);
         p += n;
@@ -144,7 +159,7 @@ static bool ask_is_good(const struct ranks *m, const struct ask *ask, size_t byt
     size_t to = ranks_slice_at(m->n, m->place.size, slice + 1);
 
     if (bytes < ask_bytes(0) || ask->seat >= ASK_SEATS || ask->fetch > 1 ||
-        !(ask->alpha >= 0 && ask->alpha <= 1) || ask->n_runs < 1 ||
+        ask->before > m->place.fixed || !(ask->alpha >= 0 && ask->alpha <= 1) || ask->n_runs < 1 ||
         ask->n_runs > ASK_RUNS || ask->from < from || ask->from > to)
         return false;
     for (uint32_t k = 0; k < ask->n_runs; k++) {

@@ -2,6 +2,7 @@
 /* The end of a job: a rank says that it leaves, and serves others until all have left. */
 #include "machine/blocks.h"
 #include "machine/meeting.h"
+#include "ranks/joint.h"
 #include "ranks/lead.h"
 
 #define FAILED_STAYS_NS UINT64_C(2000000000)
@@ -151,7 +152,8 @@ static void release(struct ranks *m)
         memory_give(f->contribution);
     if (m->state_center != f->center)
         memory_give(m->state_center);
-    memory_give(f->center);
+    if (!m->joint)
+        memory_give(f->center);
     for (int i = 0; i < 2; i++) {
         memory_give(f->outer[i]);
         memory_give(m->state_outer[i]);
@@ -161,6 +163,7 @@ static void release(struct ranks *m)
     ranks_wire_fini(m);
     ranks_lanes_fini(m);
     ranks_host_fini(m);
+    ranks_joint_fini(m);
     ranks_elastic_fini(m);
     ranks_rows_fini(m);
     ranks_rows_lead_fini(m);

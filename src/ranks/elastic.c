@@ -16,10 +16,13 @@
  * more, the ask is parked, as it may still be on its way, and another record takes its
  * place.
  *
+ * Where a host has several ranks, they ask together (joint.c): in any poll a rank asks
+ * owners on other hosts for itself and its mates.
+ *
  * All of this runs in the thread that holds the round machine. */
 #include "kernels/kernels.h"
 #include "kernels/vector.h"
-#include "ranks/elastic.h"
+#include "ranks/joint.h"
 
 #include <string.h>
 
@@ -72,7 +75,8 @@ static bool receive_answer(struct ranks *m, struct ask_seat *seat)
 static void take_answer(struct ranks *m, struct ask_seat *seat,
                         const struct link_ended *ended)
 {
-    const struct ask *in = seat->request.in, *out = seat->request.out;
+    struct ask *in = seat->request.in;
+    const struct ask *out = seat->request.out;
     const float *p = in->floats;
     size_t bytes = ended->bytes;
 
@@ -84,13 +88,18 @@ static void take_answer(struct ranks *m, struct ask_seat *seat,
         seat->again = !m->place.fixed;
         return;
     }
+    atomic_fetch_add_explicit(&m->f.bytes, 2 * ask_floats(in) * sizeof *p,
+                              memory_order_relaxed);
+    if (in->before) {
+        ranks_joint_take(m, in);
+        seat->taken = false;
+        return;
+    }
     seat->answered = true;
     for (uint32_t k = 0; k < in->n_runs; k++) {
         memcpy(m->f.center + in->from + in->runs[k].at, p, in->runs[k].n * sizeof *p);
         p += in->runs[k].n;
     }
-    atomic_fetch_add_explicit(&m->f.bytes, 2 * (uint64_t)(p - in->floats) * sizeof *p,
-                              memory_order_relaxed);
 }
 
 /* Finds the ask of an answer. Where ranks come and go an answer may come to the receive
@@ -179,6 +188,10 @@ void ranks_elastic_fetch(struct ranks *m)
 
 void ranks_elastic_stop(struct ranks *m)
 {
+    if (m->joint) {             /* what it asks for is for its mates, too */
+        ranks_joint_stop(m);
+        return;
+    }
     m->elastic->stopped = true;
     m->elastic->shown = NULL;
     for (int k = 0; k < ASK_SEATS; k++) {
@@ -205,7 +218,8 @@ bool ranks_elastic_quiet(const struct ranks *m)
     for (int k = 0; m->elastic && k < ASK_SEATS; k++)
         if (is_busy(m->elastic->seats[k]))
             return false;
-    return !m->center || ranks_center_quiet(m);
+    return (!m->joint || ranks_joint_quiet(m)) &&
+           (!m->center || ranks_center_quiet(m));
 }
 
 /* The next runs of an owner's slice, up to a piece. False: it is at its end. */
@@ -264,7 +278,6 @@ static void send_ask(struct ranks *m, struct ask_seat *seat, int owner)
     size_t bytes = ask_bytes(out->fetch ? 0 : ask_floats(out));
 
     seat->again = false;
-    out->state = m->held.center;
     out->number = ++m->elastic->asks;
     seat->asked_ns = m->now_ns;
     r->send.rank = r->receive.rank = owner;
@@ -273,18 +286,20 @@ static void send_ask(struct ranks *m, struct ask_seat *seat, int owner)
     m->moved = true;
 }
 
-static void ask(struct ranks *m, struct ask_seat *seat, int slice)
+static bool ask(struct ranks *m, struct ask_seat *seat, int slice, bool joint)
 {
     struct ask *out = seat->request.out;
 
-    if (!fill(m, slice, out, out->floats) || m->elastic->bad)
-        return;
+    if (joint ? !ranks_joint_ask(m, slice, out)
+              : !fill(m, slice, out, out->floats) || m->elastic->bad)
+        return false;
     out->seat = seat->request.send.slot;
     seat->taken = true;
     seat->answered = false;
     seat->run = 0;
     seat->at = 0;
     send_ask(m, seat, ranks_center_owner(m, slice));
+    return true;
 }
 
 /* This rank has become the owner of a piece that it asked for, and answers itself. */
@@ -303,7 +318,7 @@ static void ask_again(struct ranks *m)
 {
     for (int k = 0; k < ASK_SEATS && !m->f.status; k++) {
         struct ask_seat *seat = m->elastic->seats[k];
-        const struct ask *out = seat->request.out;
+        struct ask *out = seat->request.out;
         if (!seat->again || seat->stale || is_busy(seat) ||
             m->now_ns - seat->asked_ns < m->dead_ns / AGAIN)
             continue;
@@ -312,6 +327,7 @@ static void ask_again(struct ranks *m)
             continue;
         }
         int owner = owner_of(m, out->from);
+        out->state = m->held.center;
         if (owner == m->f.rank)
             answer_self(m, seat);
         else if (m->peers[owner].generation == m->members[owner])
@@ -319,23 +335,29 @@ static void ask_again(struct ranks *m)
     }
 }
 
-/* Asks all other owners in turn, while there are seats. */
-static void ask_all(struct ranks *m)
+/* Asks all other owners in turn, while there are seats; joint: for the mates, too. */
+static void ask_all(struct ranks *m, bool joint)
 {
     struct ranks_elastic *e = m->elastic;
     int size = m->place.size;
 
-    for (int tries = 0; tries < size && !e->bad && !e->stopped && !m->f.status; tries++) {
+    for (int tries = 0; tries < size && !m->f.status; tries++) {
         struct ask_seat *seat = idle_seat(e);
-        if (!seat)
+        if (!seat || (!joint && (e->bad || e->stopped)))
             return;
         e->next_owner = (e->next_owner + 1) % size;
         int slice = e->next_owner;
-        if (!more_of(m, slice) || ranks_center_owner(m, slice) == m->f.rank)
-            continue;
-        ask(m, seat, slice);
-        tries = -1;
+        bool more = joint ||
+                    (more_of(m, slice) && ranks_center_owner(m, slice) != m->f.rank);
+        if (more && (ask(m, seat, slice, joint) || !joint))
+            tries = -1;
     }
+}
+
+void ranks_elastic_turn(struct ranks *m)
+{
+    if (m->joint && ranks_joint_turn(m))
+        ask_all(m, true);
 }
 
 /* A piece of the own slice, one run at a time: each is a part. */
@@ -428,44 +450,64 @@ static bool all_moved(const struct ranks *m)
     return true;
 }
 
-static enum fabric_progress end(struct ranks *m)
+static enum fabric_progress end(struct ranks *m, bool bad)
 {
-    struct ranks_elastic *e = m->elastic;
-
-    m->f.own_bad = e->bad;
-    if (e->bad) {
+    m->f.own_bad = bad;
+    if (bad) {
         atomic_fetch_add_explicit(&m->f.bad, 1, memory_order_relaxed);
         notes_add(m->f.notes, DESCANT_EVENT_BAD, m->f.rank);
     }
-    if (!e->fetch)
+    if (!m->elastic->fetch)
         m->stage = STAGE_IDLE;
     return FABRIC_DONE;
+}
+
+/* A STATE was called: the exchange arrives for it. */
+static void arrive_for_state(struct ranks *m)
+{
+    m->looked = m->x.n;
+    m->stage = STAGE_LOOK;
+    m->moved = true;
+}
+
+static enum fabric_progress joint_step(struct ranks *m, struct fabric_part *part)
+{
+    switch (ranks_joint_step(m, m->called, part)) {
+    case JOINT_PART:
+        return FABRIC_PART;
+    case JOINT_DONE:
+        return end(m, ranks_joint_bad(m));
+    case JOINT_GIVEN_UP:
+        arrive_for_state(m);
+        break;
+    case JOINT_WAITS:
+        break;
+    }
+    return FABRIC_WAITING;
 }
 
 enum fabric_progress ranks_elastic_step(struct ranks *m, struct fabric_part *part)
 {
     struct ranks_elastic *e = m->elastic;
 
+    if (m->joint && !e->fetch)
+        return joint_step(m, part);
     free_stale(m);
     if (!m->place.fixed)
         ask_again(m);
     if (!m->called || e->fetch)
-        ask_all(m);
+        ask_all(m, false);
     if (show_run(m, part))
         return FABRIC_PART;
-    if (m->called && !e->fetch) {           /* a STATE: the exchange arrives for it, once
-                                               all answers are back */
-        if (all_home(e)) {
-            m->looked = m->x.n;
-            m->stage = STAGE_LOOK;
-            m->moved = true;
-        }
+    if (m->called && !e->fetch) {           /* once all answers are back */
+        if (all_home(e))
+            arrive_for_state(m);
         return FABRIC_WAITING;
     }
     if (!e->fetch && move_all_own(m, part))
         return FABRIC_PART;
     if (all_home(e) && (e->bad || all_moved(m)))
-        return end(m);
+        return end(m, e->bad);
     return FABRIC_WAITING;
 }
 
@@ -473,7 +515,9 @@ void ranks_elastic_late(const struct ranks *m, struct awaited *awaited)
 {
     bool late = false;
 
-    for (int rank = 0; rank < m->place.size; rank++, late = false) {
+    if (m->joint)
+        ranks_joint_late(m, awaited);
+    for (int rank = 0; rank < m->place.size && !m->joint; rank++, late = false) {
         for (int k = 0; k < ASK_SEATS; k++) {
             const struct ask_seat *seat = m->elastic->seats[k];
             late |= seat->taken && seat->request.send.rank == rank;

@@ -13,7 +13,8 @@ struct ask {
                                    centre */
     uint32_t seat, fetch, n_runs;
     float alpha;
-    uint32_t unused;
+    uint32_t before;            /* the answer is the centre as it was before the pull,
+                                   which is one of several ranks (joint.c) */
     uint32_t refused;           /* an answer: ask the owner once more; no floats follow */
     uint64_t number;            /* of the asker's asks */
     uint64_t from;

@@ -12,6 +12,7 @@
  *   mean.c, state.c, elastic.c    the floats of an exchange
  *   center.c       the slices of an elastic centre that this rank owns
  *   lanes.c        the records and buffers of floats that are under way (lanes.h)
+ *   joint.c        elastic exchanges of the ranks of one host, made together (joint.h)
  *   hosts.c        means among the ranks of one host, in its memory
  *   wire.c         means in fewer bits
  *   rows.c, rows_lead.c           rounds of rows; the coordinator's side of them
@@ -75,6 +76,7 @@ enum ranks_stage {
 struct ranks_lead;
 struct ranks_elastic;
 struct ranks_center;
+struct ranks_joint;
 struct ranks_rows;
 struct ranks_rows_lead;
 struct ranks_host;
@@ -200,6 +202,7 @@ struct ranks {
     float *owed, *owed_else;            /* (n) owed_else: where ranks come and go */
     struct ranks_elastic *elastic;
     struct ranks_center *center;
+    struct ranks_joint *joint;          /* NULL: each elastic exchange is by itself */
     struct ranks_rows *rows;
     struct ranks_base base;
     struct ranks_rows_lead *rows_lead;  /* as lead */
@@ -522,6 +525,8 @@ void ranks_elastic_fini(struct ranks *m);
 void ranks_elastic_begin(struct ranks *m);          /* begins x at its first float */
 /* begins to fetch the whole centre from its owners */
 void ranks_elastic_fetch(struct ranks *m);
+/* each poll's work for the ranks of this host */
+void ranks_elastic_turn(struct ranks *m);
 enum fabric_progress ranks_elastic_step(struct ranks *m, struct fabric_part *part);
 void ranks_elastic_stop(struct ranks *m);           /* begins no more pieces */
 /* no piece is in flight, of others either */

@@ -3,7 +3,7 @@
  * and the memory of rounds, and tells the coordinator all that must be the same. */
 #include "kernels/vector.h"
 #include "machine/roster.h"
-#include "ranks/ranks.h"
+#include "ranks/joint.h"
 
 #include <limits.h>
 #include <string.h>
@@ -200,8 +200,15 @@ static descant_status start_memory(struct ranks *m, const struct fabric_start *s
     }
     for (int i = 0; had && i < start->n_outer && i < 2; i++)
         had = (f->outer[i] = floats(start->n)) && (m->state_outer[i] = floats(start->n));
+    if (had && start->center && ranks_is_joint(m)) {
+        descant_status status = ranks_joint_init(m);
+        if (status)
+            return status;
+    } else if (had && start->center) {
+        had = (f->center = floats(start->n)) != NULL;
+    }
     if (had && start->center)
-        had = (f->center = floats(start->n)) && ranks_elastic_init(m) == DESCANT_OK;
+        had = ranks_elastic_init(m) == DESCANT_OK;
     m->state_center = had && f->center && !m->place.fixed ? floats(start->n) : f->center;
     had = had && (!f->center || m->state_center);
     had = had && ranks_lanes_init(m) == DESCANT_OK;

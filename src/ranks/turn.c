@@ -309,9 +309,10 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
         ranks_center_serve(m);
     if (r->ours)
         return r->kind == EXCHANGE_STATE ? end_state(m, part) : end_mean(m, part);
-    /* an exchange before this one has been merged: this one arrives upon the version that
-     * is held now */
-    if (m->stage == STAGE_ARRIVED && r->seats[r->me].arrival)
+    /* an exchange before this one has been merged, or the coordinator has closed this
+     * round of others while one before it went on here: this exchange arrives upon the
+     * version that is held now */
+    if (m->stage == STAGE_ARRIVED && (r->seats[r->me].arrival || !m->go_waits))
         ranks_members_ready(m);
     return FABRIC_WORKED;
 }
@@ -451,6 +452,8 @@ void ranks_serve(struct ranks *m)
     if (!m->f.status)
         ranks_rows_step(m);
     ranks_versions_step(m);
+    if (!m->f.status && m->elastic)
+        ranks_elastic_turn(m);
     if (!m->f.status && may_begin_round(m) && m->stage != STAGE_PART)
         begin_round(m);
     if (!m->f.status && m->round.active && !m->round.ours)
@@ -471,6 +474,8 @@ enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part)
     if (!f->status) {
         ranks_rows_step(m);
         ranks_versions_step(m);
+        if (m->elastic)
+            ranks_elastic_turn(m);
         progress = turn(m, part);
     }
     if (f->status)

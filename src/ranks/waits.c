@@ -11,7 +11,7 @@
  * While floats move a rank knows by itself which ranks it waits for. For arrivals the
  * coordinator looks, and tells the ranks that wait; if it does not tell, they wait for
  * the coordinator. All of this happens in poll, since only poll may call the link. */
-#include "ranks/ranks.h"
+#include "ranks/joint.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -54,9 +54,11 @@ void ranks_set_rest(struct ranks *m)
     bool open = m->stage != STAGE_IDLE || ranks_rows_open(m);
     uint32_t most = open ? REST_OPEN_US : REST_IDLE_US;
 
-    if (m->round.active || m->stage == STAGE_ALONE || !ranks_rows_quiet(m))
+    bool joint = m->joint && ranks_joint_busy(m);
+    if (m->round.active || m->stage == STAGE_ALONE || joint || !ranks_rows_quiet(m))
         most = REST_MOVING_US;
-    if (m->place.wakes && !(m->host && m->round.active))    /* mates wake no sleeper */
+    /* mates wake no sleeper */
+    if (m->place.wakes && !(m->host && m->round.active) && !m->joint)
         most = until_due_us(m, open);
     atomic_store_explicit(&m->rest_most_us, most, memory_order_relaxed);
 }
