@@ -61,6 +61,8 @@ static void found(struct ledger *l)
                               .vouched = l->accepted_vouched,
                               .base = l->held};
     ledger_copy_list(l, OFFER, ACCEPTED);
+    if (l->open)
+        l->gave_way = l->before;
     ledger_promise(l, l->mine);
     ledger_owe_members(l, LEDGER_FENCE);
 }
@@ -214,13 +216,30 @@ static bool is_quiet(const struct ledger *l)
     return !l->open;
 }
 
+/* The open round is given up for a newcomer, which would else wait for the round's end
+ * before it can take a state: but not a round at whose end no rank could give one, nor a
+ * round that a member has done, nor a second one upon the same version, for else
+ * newcomers might come faster than rounds end. */
+static bool gives_way(const struct ledger *l)
+{
+    if (!l->open || !l->before.number || ledger_same(l->gave_way, l->before))
+        return false;
+    for (int r = 0; r < l->o.ranks; r++) {
+        const struct ledger_decision *told = &l->seats[r].told;
+        if (l->seats[r].in && (told->final || told->cannot_give || told->hollow ||
+                               ledger_same(told->version, l->newest)))
+            return false;
+    }
+    return true;
+}
+
 static bool needs_epoch(const struct ledger *l)
 {
     if (l->promised || l->coordinator != l->o.rank)
         return true;
     if (!l->uneven)
         return false;
-    bool quiet = is_quiet(l);
+    bool quiet = is_quiet(l), gives = gives_way(l);
     for (int r = 0; r < l->o.ranks; r++) {
         const struct ledger_seat *s = &l->seats[r];
         bool member = s->in_list[MEMBER] != 0;
@@ -228,7 +247,8 @@ static bool needs_epoch(const struct ledger *l)
             (is_here(l, s) && (s->told.ballot || s->told.about >= 0)) ||
             (quiet && is_here(l, s) && s->told.leaves) ||
             (quiet && is_newcomer(l, s) && !s->outdated &&
-             ledger_same(s->told.version, l->held)))
+             ledger_same(s->told.version, l->held)) ||
+            (gives && is_newcomer(l, s) && !s->outdated && !s->is_slow))
             return true;
     }
     return false;
