@@ -155,6 +155,17 @@ static void make_offer(struct ledger *l)
     owe_offers(l);
 }
 
+/* A newcomer that is not in the list is a newcomer in the next epoch, too, and rounds of
+ * that wait for it from the beginning. */
+static void bring_along(struct ledger *l, int r)
+{
+    struct ledger_decision *told = &l->seats[r].told;
+
+    told->epoch = next_epoch(l);
+    told->ballot = told->accepted = 0;
+    ledger_owe(l, r, LEDGER_STANDS);
+}
+
 /* False: for now there is nothing more to do. */
 static bool go_on_founding(struct ledger *l)
 {
@@ -179,9 +190,13 @@ static bool go_on_founding(struct ledger *l)
     if (!RULE(STANDS, ledger_enough(l, MEMBER, l->coordinator, has_accepted) &&
                       ledger_enough(l, OFFER, l->offer.coordinator, has_accepted)))
         return false;
-    for (int r = 0; r < l->o.ranks; r++)
-        if (l->seats[r].in_list[MEMBER] || l->seats[r].in_list[OFFER])
+    for (int r = 0; r < l->o.ranks; r++) {
+        struct ledger_seat *s = &l->seats[r];
+        if (is_newcomer(l, s) && !s->in_list[OFFER])
+            bring_along(l, r);
+        if (s->in_list[MEMBER] || s->in_list[OFFER])
             ledger_owe(l, r, LEDGER_STANDS);
+    }
     ledger_copy_list(l, MEMBER, OFFER);
     ledger_stand(l, next_epoch(l), l->offer.coordinator);
     return true;
