@@ -5,9 +5,11 @@
 #include "base/budget.h"
 #include "base/slice.h"
 #include "harness/suite.h"
+#include "machine/blocks.h"
 
 #include <check.h>
 #include <errno.h>
+#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -126,6 +128,66 @@ START_TEST(memory_is_zeroed_and_aligned)
     }
     memory_give(NULL);
     ck_assert_int_eq(memory_live(), before);
+}
+END_TEST
+
+/* KiB of this process's memory that the machine has given it. */
+static long resident_kb(void)
+{
+    long kb = 0;
+    char line[128];
+    FILE *in = fopen("/proc/self/status", "re");
+    while (in && kb == 0 && fgets(line, sizeof line, in))
+        sscanf(line, "VmRSS: %ld", &kb);
+    ck_assert(kb > 0 && fclose(in) == 0);
+    return kb;
+}
+
+enum { LARGE = 64 << 20 };
+
+static long count_not_zero(const unsigned char *p, size_t n)
+{
+    long found = 0;
+    for (size_t i = 0; i < n; i++)
+        found += p[i] != 0;
+    return found;
+}
+
+START_TEST(large_memory_is_not_touched)
+{
+    long before = resident_kb();
+    unsigned char *p = memory_take(LARGE);
+    ck_assert_ptr_nonnull(p);
+    ck_assert_int_lt(resident_kb() - before, LARGE / 1024 / 4);
+    ck_assert_int_eq(count_not_zero(p, LARGE), 0);
+    memory_give(p);
+}
+END_TEST
+
+/* The allocator hands the same pages out again. */
+START_TEST(large_memory_is_zeroed_again)
+{
+    mallopt(M_MMAP_THRESHOLD, 2 * LARGE);
+    mallopt(M_TRIM_THRESHOLD, 4 * LARGE);
+    for (int i = 0; i < 3; i++) {
+        unsigned char *p = memory_take(LARGE / 2 + 1);
+        ck_assert_ptr_nonnull(p);
+        ck_assert_int_eq(count_not_zero(p, LARGE / 2 + 1), 0);
+        memset(p, 0xff, LARGE / 2 + 1);
+        memory_give(p);
+    }
+}
+END_TEST
+
+/* A block is taken only where as much memory is free, and then it is no longer free. */
+START_TEST(the_pages_of_a_block_are_taken)
+{
+    struct memory_block *blocks = NULL;
+    void *memory;
+    long before = resident_kb();
+    ck_assert_int_eq(blocks_share(&blocks, "block", LARGE, &memory, NULL), DESCANT_OK);
+    ck_assert_int_ge(resident_kb() - before, LARGE / 1024);
+    blocks_give(&blocks);
 }
 END_TEST
 
@@ -481,6 +543,9 @@ int main(void)
     tcase_add_test(tests, long_lines_are_cut);
     tcase_add_test(tests, callbacks_come_one_at_a_time);
     tcase_add_test(tests, memory_is_zeroed_and_aligned);
+    tcase_add_test(tests, large_memory_is_not_touched);
+    tcase_add_test(tests, large_memory_is_zeroed_again);
+    tcase_add_test(tests, the_pages_of_a_block_are_taken);
     tcase_add_test(tests, memory_overflow_is_refused);
     tcase_add_test(tests, memory_fails_at_the_kth);
     tcase_add_test(tests, rng_known_bits);

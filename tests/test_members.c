@@ -88,7 +88,8 @@ START_TEST(joiner_gets_state_and_takes_part)
 }
 END_TEST
 
-/* Whatever the members show of themselves: the centre is the state of now. */
+/* Whatever the members show of themselves: the centre is the state of now, and the newcomer's own
+ * vector begins with it. */
 START_TEST(joiner_gets_the_centre)
 {
     struct job job;
@@ -109,6 +110,11 @@ START_TEST(joiner_gets_the_centre)
         ck_assert_int_eq(job.peers[size].kind, EXCHANGE_STATE);
         ck_assert_mem_eq(job.peers[size].got, job.peers[size].f->center,
                          job.n * sizeof(float));
+        if (job.row->free) {                    /* the centre came once */
+            const struct ranks *m = ranks_of(job.peers[size].f);
+            size_t each = ranks_lane_floats(m), pieces = (job.n + each - 1) / each;
+            ck_assert_uint_eq(ranks_versions_pieces(m), 1 + pieces);
+        }
     }
     job_fini(&job);
 }
@@ -169,18 +175,26 @@ static void pass(struct job *job, double seconds)
                 job->row->type->wait(job->peers[k].f, loopback_now(job->ranks) + 1000000);
 }
 
-/* A newcomer of before, whose first exchanges are as early as can be, gets it by one of its next. */
+/* A member whose exchange was done when the state came, and a newcomer of before, whose first
+ * exchanges are as early as can be, get it by one of their next. */
 static void finish_a_reload(struct job *job)
 {
     int size = job->row->size;
-    const struct peer *joiner = &job->peers[size];
     drive(job, -1, 0.1);
-    for (int more = 0; more < 2 && !joiner->open; more++) {
+    for (int more = 0; more < 2 && !job->peers[size].open; more++) {
+        bool all = true;
         if (job->row->free)
             pass(job, 0.5);
-        if (joiner->kind == EXCHANGE_STATE && joiner->got[0] == value(size - 1, 0, 1))
+        for (int k = 0; k <= size; k++) {
+            const struct peer *peer = &job->peers[k];
+            bool has = peer->kind == EXCHANGE_STATE && peer->got[0] == value(size - 1, 0, 1);
+            if (peer->open || has || k == size - 1)
+                continue;
+            all = false;
+            peer_begin(job, k, (struct exchange){.kind = EXCHANGE_ELASTIC, .alpha = 0.5});
+        }
+        if (all)
             break;
-        peer_begin(job, size, (struct exchange){.kind = EXCHANGE_ELASTIC, .alpha = 0.5});
         drive(job, -1, 0.1);
     }
     finish(job);

@@ -43,7 +43,8 @@ void log_recall(const char *line);
 
 /* --- memory.c: taken while creating, never during a step or a round --- */
 
-/* zeroed, 64-byte aligned, or NULL */
+/* zeroed, 64-byte aligned, or NULL; the machine gives a large block's pages when they are
+ * first used */
 void *memory_take(size_t bytes);
 /* the same, checked for overflow */
 void *memory_take_array(size_t n, size_t size);

@@ -3,7 +3,8 @@
  * a rank that has its machine to itself. "Shared" means there that every caller of a name
  * gets the same memory. All is zeroed, taken only where the machine has as much free, and
  * given back in one go at the job's end; memory that a caller keeps beyond its job
- * (base/kept.c) stays.
+ * (base/kept.c) stays. Pages are used at once, so that they are no longer free when the
+ * next block is taken.
  *
  * A list belongs to one job, and the thread that opens and closes it: there is no
  * lock. */
@@ -24,6 +25,7 @@ static struct memory_block *take(struct memory_block **list, const char *name,
         memory_give(block);
         return NULL;
     }
+    memset(block->memory, 0, bytes);
     memcpy(block->name, name, length);
     block->bytes = bytes;
     block->next = *list;

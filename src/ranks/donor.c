@@ -3,10 +3,10 @@
  * (versions.c), and keeps nothing of a transfer. An answer says which version its piece
  * is of; a version that is not held here is answered by {0, 0}.
  *
- * The vector of a state is what the donor has arrived with, or the centre, so a want
- * waits until the donor has arrived. No taker holds up the others: a want that waits, and
- * an answer that a silent taker does not take, are parked (messages.c bounds how many
- * are).
+ * The vector of a state is what the donor has arrived with, so a want waits until the
+ * donor has arrived. Where there is a centre it is the centre, with which the taker's own
+ * vector begins, too. No taker holds up the others: a want that waits, and an answer that
+ * a silent taker does not take, are parked (messages.c bounds how many are).
  *
  * All of this runs in the thread that holds the round machine. */
 #include "kernels/vector.h"
@@ -47,10 +47,9 @@ size_t ranks_version_bytes(const struct ranks *m)
 
 static size_t vectors(const struct ranks *m, enum ranks_version which)
 {
-    return which == VERSION_LIST ? 0
-           : which == VERSION_RESULT || which == VERSION_ROWS
-               ? 1
-               : 1 + (size_t)m->n_outer + (m->f.center != NULL);
+    return which == VERSION_LIST    ? 0
+           : which == VERSION_STATE ? 1 + (size_t)m->n_outer
+                                    : 1;
 }
 
 static size_t pieces_each(const struct ranks *m, uint64_t n)
@@ -131,10 +130,9 @@ static size_t write_floats(const struct ranks *m, struct version_answer *out)
         memcpy(out->floats, m->mean + chunk.from, chunk.n * sizeof(float));
     else if (which == 0 && !center)
         vector_gather(m->x.in, chunk, out->floats, false);
-    else if (which == 0 || which > (size_t)m->n_outer)
-        memcpy(out->floats, center + chunk.from, chunk.n * sizeof(float));
     else
-        memcpy(out->floats, m->f.outer[which - 1] + chunk.from, chunk.n * sizeof(float));
+        memcpy(out->floats, (which ? m->f.outer[which - 1] : center) + chunk.from,
+               chunk.n * sizeof(float));
     return chunk.n * sizeof(float);
 }
 

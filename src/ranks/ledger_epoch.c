@@ -61,6 +61,8 @@ static void found(struct ledger *l)
                               .vouched = l->accepted_vouched,
                               .base = l->held};
     ledger_copy_list(l, OFFER, ACCEPTED);
+    if (l->open)
+        l->gave_way = l->before;
     ledger_promise(l, l->mine);
     ledger_owe_members(l, LEDGER_FENCE);
 }
@@ -153,6 +155,17 @@ static void make_offer(struct ledger *l)
     owe_offers(l);
 }
 
+/* A newcomer that is not in the list is a newcomer in the next epoch, too, and rounds of
+ * that wait for it from the beginning. */
+static void bring_along(struct ledger *l, int r)
+{
+    struct ledger_decision *told = &l->seats[r].told;
+
+    told->epoch = next_epoch(l);
+    told->ballot = told->accepted = 0;
+    ledger_owe(l, r, LEDGER_STANDS);
+}
+
 /* False: for now there is nothing more to do. */
 static bool go_on_founding(struct ledger *l)
 {
@@ -177,9 +190,13 @@ static bool go_on_founding(struct ledger *l)
     if (!RULE(STANDS, ledger_enough(l, MEMBER, l->coordinator, has_accepted) &&
                       ledger_enough(l, OFFER, l->offer.coordinator, has_accepted)))
         return false;
-    for (int r = 0; r < l->o.ranks; r++)
-        if (l->seats[r].in_list[MEMBER] || l->seats[r].in_list[OFFER])
+    for (int r = 0; r < l->o.ranks; r++) {
+        struct ledger_seat *s = &l->seats[r];
+        if (is_newcomer(l, s) && !s->in_list[OFFER])
+            bring_along(l, r);
+        if (s->in_list[MEMBER] || s->in_list[OFFER])
             ledger_owe(l, r, LEDGER_STANDS);
+    }
     ledger_copy_list(l, MEMBER, OFFER);
     ledger_stand(l, next_epoch(l), l->offer.coordinator);
     return true;
@@ -214,13 +231,30 @@ static bool is_quiet(const struct ledger *l)
     return !l->open;
 }
 
+/* The open round is given up for a newcomer, which would else wait for the round's end
+ * before it can take a state: but not a round at whose end no rank could give one, nor a
+ * round that a member has done, nor a second one upon the same version, for else
+ * newcomers might come faster than rounds end. */
+static bool gives_way(const struct ledger *l)
+{
+    if (!l->open || !l->before.number || ledger_same(l->gave_way, l->before))
+        return false;
+    for (int r = 0; r < l->o.ranks; r++) {
+        const struct ledger_decision *told = &l->seats[r].told;
+        if (l->seats[r].in && (told->final || told->cannot_give || told->hollow ||
+                               ledger_same(told->version, l->newest)))
+            return false;
+    }
+    return true;
+}
+
 static bool needs_epoch(const struct ledger *l)
 {
     if (l->promised || l->coordinator != l->o.rank)
         return true;
     if (!l->uneven)
         return false;
-    bool quiet = is_quiet(l);
+    bool quiet = is_quiet(l), gives = gives_way(l);
     for (int r = 0; r < l->o.ranks; r++) {
         const struct ledger_seat *s = &l->seats[r];
         bool member = s->in_list[MEMBER] != 0;
@@ -228,7 +262,8 @@ static bool needs_epoch(const struct ledger *l)
             (is_here(l, s) && (s->told.ballot || s->told.about >= 0)) ||
             (quiet && is_here(l, s) && s->told.leaves) ||
             (quiet && is_newcomer(l, s) && !s->outdated &&
-             ledger_same(s->told.version, l->held)))
+             ledger_same(s->told.version, l->held)) ||
+            (gives && is_newcomer(l, s) && !s->outdated && !s->is_slow))
             return true;
     }
     return false;

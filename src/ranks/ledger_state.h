@@ -36,6 +36,7 @@ struct ledger {
     /* the round that closed last, and what it is upon */
     struct ledger_version held, newest, before;
     struct ledger_version wanted;                   /* epoch 0: none */
+    struct ledger_version gave_way;     /* a round upon it was given up */
     int coordinator;            /* -1: this peer founded an epoch without members */
     int donor;                  /* of the wanted version */
     bool member, open, ready, leaves, final, retired;

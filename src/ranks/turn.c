@@ -364,7 +364,8 @@ static enum fabric_progress hand_out_state(struct ranks *m, struct fabric_part *
     m->stage = STAGE_PART;
     if (m->owed)
         ranks_wire_forgive(m);
-    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .out = m->result, .n = m->n,
+    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = m->n,
+                                 .out = m->f.center ? m->state_center : m->result,
                                  .note = m->held.note};
     for (int i = 0; i < m->n_outer; i++)
         part->outer[i] = m->state_outer[i];

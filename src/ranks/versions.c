@@ -8,7 +8,7 @@
  *            all; and while no round has been
  *   RESULT   the mean, bit for bit: if the taker was in the round that left the version,
  *            and did not see the round's end
- *   STATE    else: the vector, the outer vectors, and the centre
+ *   STATE    else: the vector, or the centre, and the outer vectors
  *   ROWS     where there are tables, and before all else: the rows on which all agree,
  *            which have versions of their own (rows.c)
  *
@@ -194,10 +194,11 @@ static float *goes_to(struct ranks *m, size_t piece, struct chunk *chunk)
     const struct ranks_versions *v = m->versions;
     size_t which = ranks_version_place(m, piece, v->taken.n, chunk);
 
-    if (which == 0)
-        return (v->taken.which == VERSION_RESULT ? m->mean : m->result) + chunk->from;
-    return (which <= (size_t)m->n_outer ? m->state_outer[which - 1] : m->state_center) +
-           chunk->from;
+    float *vector = which                              ? m->state_outer[which - 1]
+                    : v->taken.which == VERSION_RESULT ? m->mean
+                    : m->f.center                      ? m->state_center
+                                                       : m->result;
+    return vector + chunk->from;
 }
 
 /* Each rank is there once, in order. */
