@@ -301,6 +301,41 @@ START_TEST(futex_times_out)
 }
 END_TEST
 
+static struct ticket_lock lock;
+static int came[2], n_came;             /* guarded by it */
+
+static void *come(void *number)
+{
+    ticket_take(&lock);
+    came[n_came++] = *(const int *)number;
+    ticket_give(&lock);
+    return NULL;
+}
+
+/* Also not by a thread that takes its turn again at once. */
+START_TEST(nobody_is_passed_over)
+{
+    static const int numbers[2] = {7, 8};
+    pthread_t threads[2];
+    for (int i = 0; i < 100; i++) {
+        n_came = 0;
+        ticket_take(&lock);
+        uint32_t asked = lock.next;
+        for (int k = 0; k < 2; k++) {
+            pthread_create(&threads[k], NULL, come, (void *)(uintptr_t)&numbers[k]);
+            while (lock.next != asked + (uint32_t)k + 1)
+                sched_yield();
+        }
+        ticket_give(&lock);
+        ticket_take(&lock);
+        ck_assert(n_came == 2 && came[0] == 7 && came[1] == 8);
+        ticket_give(&lock);
+        for (int k = 0; k < 2; k++)
+            pthread_join(threads[k], NULL);
+    }
+}
+END_TEST
+
 START_TEST(futex_wakes_another_process)
 {
     _Atomic uint32_t *words = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
@@ -553,6 +588,7 @@ int main(void)
     tcase_add_test(tests, rng_moments);
     tcase_add_test(tests, clock_goes_on);
     tcase_add_test(tests, futex_times_out);
+    tcase_add_test(tests, nobody_is_passed_over);
     tcase_add_test(tests, futex_wakes_another_process);
     tcase_add_test(tests, machine_makes_sense);
     tcase_add_test(tests, budget_is_paid_by_rest);

@@ -110,6 +110,16 @@ static inline uint64_t fnv_add(uint64_t hash, const void *bytes, size_t n)
 void futex_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t until_ns);
 void futex_wake_all(_Atomic uint32_t *word);
 
+/* A lock that threads get in the order in which they asked. One that takes a mutex again
+ * as soon as it has given it back keeps all others from it, for seconds. Zero is free. */
+struct ticket_lock {
+    _Atomic uint32_t next;      /* number of the thread that asks next; any thread */
+    _Atomic uint32_t now;       /* of the one whose turn it is; futex. That one writes it,
+                                   release, to give back; others acquire */
+};
+void ticket_take(struct ticket_lock *lock);
+void ticket_give(struct ticket_lock *lock);
+
 /* --- machine.c --- */
 
 double machine_cores(void);             /* allowed to this process by affinity and

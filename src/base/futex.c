@@ -24,3 +24,17 @@ void futex_wake_all(_Atomic uint32_t *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
+
+void ticket_take(struct ticket_lock *lock)
+{
+    uint32_t mine = atomic_fetch_add_explicit(&lock->next, 1, memory_order_relaxed), now;
+
+    while ((now = atomic_load_explicit(&lock->now, memory_order_acquire)) != mine)
+        futex_wait(&lock->now, now, 0);
+}
+
+void ticket_give(struct ticket_lock *lock)
+{
+    atomic_fetch_add_explicit(&lock->now, 1, memory_order_release);
+    futex_wake_all(&lock->now);
+}

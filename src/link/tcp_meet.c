@@ -351,8 +351,8 @@ static bool hear_refused(struct tcp_connection *c, const struct tcp_frame *f,
         text_line(link->why, sizeof link->why, text);
         if (!link->full_ns)
             log_say(link->log, DESCANT_INFO,
-                    "tcp: %s; rank 0 is asked again, as a host that went down may leave a "
-                    "rank free", link->why);
+                    "tcp: %s; rank 0 is asked again, as a host that went down may leave "
+                    "one free", link->why);
         link->full_ns = link->full_ns ? link->full_ns : link->now_ns;
     } else if (f->offset == REFUSED_GONE && peer && tcp_is_there(peer)) {
         tcp_goes(peer);

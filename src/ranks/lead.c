@@ -143,8 +143,8 @@ void ranks_lead_ends(struct ranks *m, int rank, bool finishes)
     set_left(m->lead, peer, peer->left || !finishes);
 }
 
-/* Notes that a rank was a member, or is one now, or that another process has the rank. One
- * that has left was noted when it said so (MEMBERS): else it is lost. */
+/* Notes that a rank was a member, or is one now, or that another process has the rank.
+ * One that has left was noted when it said so (MEMBERS): else it is lost. */
 static void note_change(struct ranks *m, int rank, bool first)
 {
     struct lead_peer *peer = &m->lead->peers[rank];

@@ -10,7 +10,7 @@
  *      the newest model in it, and with the gradients that were given meanwhile: it is
  *      the same run. The optimizer's state is shared, too, and stays as an unfinished
  *      step has left it. The gradients that were read out for that step are lost.
- *   2. A superstep holds `mutex`. A checkpoint's copy is of exactly one superstep, made
+ *   2. A superstep holds `lock`. A checkpoint's copy is of exactly one superstep, made
  *      for the checkpoint, so that it has all gradients that were given before.
  *   3. Training is over when no slot has an owner. A worker leaves its slot as it ends,
  *      and the slots of the dead are swept. Control then makes the last superstep, and
@@ -44,7 +44,7 @@ struct bsp {
                                            acquire */
     pthread_t thread;
     bool started;
-    pthread_mutex_t mutex;              /* guards control, t->w and t->state where there
+    struct ticket_lock lock;            /* guards control, t->w and t->state where there
                                            is one, and what this trainer writes on the
                                            board then */
     struct control *control;
@@ -108,9 +108,9 @@ static descant_status take_control(struct bsp *b)
     };
     atomic_store(&t->steps, steps);
     atomic_store(&b->board->steps, steps);
-    pthread_mutex_lock(&b->mutex);
+    ticket_take(&b->lock);
     status = control_create(&b->control, &options);
-    pthread_mutex_unlock(&b->mutex);
+    ticket_give(&b->lock);
     b->due_ns = clock_now_ns() + period_ns(b);
     return status;
 }
@@ -154,7 +154,7 @@ static void superstep(struct bsp *b)
     struct superstep s;
     char where[96], advice[96];
     uint64_t cpu = clock_thread_cpu_ns();
-    pthread_mutex_lock(&b->mutex);
+    ticket_take(&b->lock);
     atomic_store_explicit(&on->taken, atomic_load_explicit(&on->added, RELAXED), RELAXED);
     descant_status status = control_superstep(b->control, &s);
     if (status == DESCANT_OK && s.stepped) {
@@ -167,7 +167,7 @@ static void superstep(struct bsp *b)
         atomic_store_explicit(&on->steps, control_steps(b->control), RELAXED);
     }
     put(&on->cpu_s, get(&on->cpu_s) + (double)(clock_thread_cpu_ns() - cpu) * 1e-9);
-    pthread_mutex_unlock(&b->mutex);
+    ticket_give(&b->lock);
     if (status == DESCANT_OK)
         return;
     if (board_halt(b->t->board, STOP_NAN)) {
@@ -301,7 +301,6 @@ descant_status bsp_open(struct trainer *t)
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for the plan bsp");
     b->t = t;
     b->board = &t->board->bsp;
-    pthread_mutex_init(&b->mutex, NULL);
     b->parts = memory_take_array(n, sizeof *b->parts);
     b->n_state = optimizer_floats(&t->optimizer, t->n);
     if (t->options->checkpoint)
@@ -355,7 +354,6 @@ void bsp_close(struct bsp *b)
     bsp_let_go(b);
     control_destroy(b->control);
     local_close(b->local);
-    pthread_mutex_destroy(&b->mutex);
     memory_give(b->parts);
     memory_give(b->copy);
     memory_give(b);
@@ -413,9 +411,9 @@ bool bsp_ready(struct bsp *b)
 {
     if (!b)
         return true;
-    pthread_mutex_lock(&b->mutex);
+    ticket_take(&b->lock);
     bool has = b->control != NULL;
-    pthread_mutex_unlock(&b->mutex);
+    ticket_give(&b->lock);
     return has;
 }
 
@@ -444,11 +442,11 @@ struct dense bsp_copy(struct trainer *t)
     if (!b || is_over(b))
         return copy;
     superstep(b);
-    pthread_mutex_lock(&b->mutex);
+    ticket_take(&b->lock);
     memcpy(b->copy, t->w, t->n * sizeof *b->copy);
     memcpy(b->copy + t->n, t->state, b->n_state * sizeof *b->copy);
     copy.steps = atomic_load(&t->steps);
-    pthread_mutex_unlock(&b->mutex);
+    ticket_give(&b->lock);
     copy.w = b->copy;
     copy.state = b->copy + t->n;
     return copy;
