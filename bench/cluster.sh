@@ -17,6 +17,10 @@
 # mean-tcp  a mean of 64 MiB over TCP, plain and with TLS, after a barrier each, over 1 Gb/s and without
 #           a limit, in memory of descant_alloc, and plain in attached memory, which is copied first; in
 #           turns with it MPI_Allreduce, and the same bytes over bare TCP. cpu_ms is rank 0's
+# long-tcp  means of 64 and 256 MiB over TCP, one round after the other, over 1 Gb/s with a round trip of
+#           50 ms; in turns with it the same bytes over bare TCP with 1 and with 4 connections. First
+#           with the kernel's own limits of a socket's memory, then with 32 MiB and without a new slow
+#           start after each pause
 # idle      what an elastic exchange of 4 KiB takes where the owner of half of it is idle, over
 #           1 Gb/s, and that owner's shadow's share of a core
 # ddp       PyTorch DDP, 2 hosts and 1, where PYTHON has torch
@@ -31,7 +35,7 @@
 # BUILD: where the program is. CLUSTER_JOBS (mpi): how the hosts of shadow, scaling and delayed meet, mpi,
 # tcp or tls, or several of them, whose plans take turns. CLUSTER_LINKS (10gbit 1gbit 100mbit), also as
 # 1gbit/50ms: with that round trip, for which a program carries each packet (tests/cluster/delay.c).
-# CLUSTER_PLANS, CLUSTER_PAIRS (12; 5 for mean-tcp), CLUSTER_RUN_S (8), CLUSTER_DELAY (measured),
+# CLUSTER_PLANS, CLUSTER_PAIRS (12; 5 for mean-tcp, 3 for long-tcp), CLUSTER_RUN_S (8), CLUSTER_DELAY (measured),
 # CLUSTER_SYNC_CPU (0: the default), CLUSTER_LIBRARY (openmpi), CLUSTER_CLICKS (2000000), CLUSTER_SEEDS
 # (1 2 3), CLUSTER_HOSTS (1 2 4), CLUSTER_OPTIMIZERS (momentum adaptive), PYTHON (python3): other or
 # less, to try.
@@ -335,10 +339,10 @@ part_mean() {
         "bound_ms=$bound" "share_of_bound=$(calc "$bound / $apart")"
 }
 
-# BYTES each way at once, over bare TCP.
+# So many bytes each way at once, over so many connections of bare TCP.
 bare() {
-    hosts on host1 timeout 60 "$HOSTS/duplex" 1 host0 7100 67108864 &
-    hosts on host0 timeout 60 "$HOSTS/duplex" 0 host0 7100 67108864
+    hosts on host1 timeout 200 "$HOSTS/duplex" 1 host0 7100 "$1" 5 "$2" &
+    hosts on host0 timeout 200 "$HOSTS/duplex" 0 host0 7100 "$1" 5 "$2"
     wait $!
 }
 
@@ -359,7 +363,7 @@ part_mean_tcp() {
                 tcp | tls) launch $what 2 sh -c "$ours" "$descant" shared ;;
                 attached) launch tcp 2 sh -c "$ours" "$descant" attached ;;
                 MPI_Allreduce) launch mpi 2 "$HOSTS/allreduce" 67108864 ;;
-                bare) bare ;;
+                bare) bare 67108864 1 ;;
                 esac >"$HOSTS/said" 2>&1 || give_up "turn $turn of $what: $(cat "$HOSTS/said")"
                 milliseconds ms <"$HOSTS/said" >>"$HOSTS/list.$what"
                 milliseconds cpu_ms <"$HOSTS/said" >>"$HOSTS/list.$what.cpu"
@@ -372,6 +376,41 @@ part_mean_tcp() {
             [ $what = MPI_Allreduce ] || set -- "$@" "cpu_ms=$(median "$HOSTS/list.$what.cpu")"
             [ $link = none ] || set -- "$@" "share_of_bound=$(calc "67108864 * 8e-6 / $ms")"
             say "bench=cluster" "part=mean-tcp" "link=$link" "what=$what" "bytes=67108864" "$@"
+        done
+    done
+}
+
+part_long_tcp() {
+    cc -O2 -pthread -o "$HOSTS/duplex" "$top/bench/peers/duplex.c" || give_up "duplex.c does not compile"
+    # shellcheck disable=SC2016
+    ours='exec "$0" bench exchange --what mean --memory shared --bytes "$1" --runs 15 --again --sync-cpu 0.9 \
+        --json --job "$DESCANT_JOB"'
+    set_links 1gbit/50ms
+    for limits in kernel large; do
+        for host in host0 host1; do
+            [ $limits = kernel ] ||
+                hosts on $host sysctl -qw net.ipv4.tcp_rmem='4096 131072 33554432' \
+                    net.ipv4.tcp_wmem='4096 16384 33554432' net.ipv4.tcp_slow_start_after_idle=0
+        done
+        for bytes in 67108864 268435456; do
+            rm -f "$HOSTS"/list.*
+            for turn in $(seq "${CLUSTER_PAIRS:-3}"); do
+                for what in tcp bare-1 bare-4; do
+                    case $what in
+                    tcp) launch tcp 2 sh -c "$ours" "$descant" $bytes ;;
+                    *) bare $bytes ${what#bare-} ;;
+                    esac >"$HOSTS/said" 2>&1 || give_up "turn $turn of $what: $(cat "$HOSTS/said")"
+                    milliseconds ms <"$HOSTS/said" >>"$HOSTS/list.$what"
+                    milliseconds cpu_ms <"$HOSTS/said" >>"$HOSTS/list.$what.cpu"
+                done
+            done
+            for what in tcp bare-1 bare-4; do
+                ms=$(median "$HOSTS/list.$what")
+                say "bench=cluster" "part=long-tcp" "link=1gbit/50ms" "limits=$limits" "what=$what" \
+                    "bytes=$bytes" "ms=$ms" "ms_least=$(sort -g "$HOSTS/list.$what" | head -n 1)" \
+                    "ms_most=$(sort -g "$HOSTS/list.$what" | tail -n 1)" \
+                    "cpu_ms=$(median "$HOSTS/list.$what.cpu")" "share_of_bound=$(calc "$bytes * 8e-6 / $ms")"
+            done
         done
     done
 }
@@ -448,7 +487,7 @@ part_quality() {
     done
 }
 
-[ $# -gt 0 ] || set -- shadow scaling delayed mean mean-tcp idle ddp quality
+[ $# -gt 0 ] || set -- shadow scaling delayed mean mean-tcp long-tcp idle ddp quality
 case "$jobs $*" in
 *tls* | *mean-tcp*) (umask 077 && "$descant" secret >"$HOSTS/secret") || give_up "no secret" ;;
 esac
@@ -461,6 +500,7 @@ for part in "$@"; do
     case $part in
     shadow | scaling | delayed | mean | idle | ddp | quality) part_"$part" ;;
     mean-tcp) part_mean_tcp ;;
+    long-tcp) part_long_tcp ;;
     *) give_up "there is no part '$part'" ;;
     esac
 done
