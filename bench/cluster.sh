@@ -23,6 +23,8 @@
 #           start after each pause
 # idle      what an elastic exchange of 4 KiB takes where the owner of half of it is idle, over
 #           1 Gb/s, and that owner's shadow's share of a core
+# elastic   4 hosts of 4 ranks: MiB that leave a host for an exchange of 1 MiB of all ranks, its time, and
+#           the CPU of a rank, by hosts and by messages alone; of elastic exchanges, and of means
 # ddp       PyTorch DDP, 2 hosts and 1, where PYTHON has torch
 # quality   held-out log loss of the same DLRM after one pass over generated clicks, over 1 Gb/s, each
 #           example trained by one of 1, 2 or 4 hosts of one worker, the hosts' tables exchanged:
@@ -423,6 +425,30 @@ part_idle() {
         "$HOSTS/idle_owner"
 }
 
+# One more exchange of all ranks costs what 100 more do.
+part_elastic() {
+    set_links none
+    cc -O2 -I "$top/include" "$top/bench/cluster/elastic.c" "${descant%/*}/libdescant.a" \
+        -o "$HOSTS/elastic" -pthread -ldl -lm || give_up "elastic.c does not compile"
+    for plan in easgd,every=1 ma,every=1; do
+        for job in mpi mpi:messages; do
+            for n in 20 120; do
+                few=${sent:-0}
+                before=$(hosts sent host0)
+                hosts mpi --library "$library" --hosts 4 --ranks-per-host 4 \
+                    env "DESCANT_MPI_MODULE=${descant%/*}" "$HOSTS/elastic" $job $plan 1048576 $n \
+                    >"$HOSTS/said" 2>&1 || give_up "$plan over $job: $(cat "$HOSTS/said")"
+                sent=$(($(hosts sent host0) - before))
+            done
+            milliseconds ms <"$HOSTS/said" >"$HOSTS/list.ms"
+            milliseconds cpu_us <"$HOSTS/said" >"$HOSTS/list.cpu"
+            say "bench=cluster" "part=elastic" "library=$library" "plan=$plan" "job=$job" \
+                "mib_out=$(calc "($sent - $few) / 100 / 1048576")" \
+                "ms=$(median "$HOSTS/list.ms")" "cpu_us=$(median "$HOSTS/list.cpu")"
+        done
+    done
+}
+
 ddp() {    # ranks: the mean over them of examples/s
     rm -f "$HOSTS"/ddp.*
     for rank in $(seq 0 $(($1 - 1))); do
@@ -487,7 +513,7 @@ part_quality() {
     done
 }
 
-[ $# -gt 0 ] || set -- shadow scaling delayed mean mean-tcp long-tcp idle ddp quality
+[ $# -gt 0 ] || set -- shadow scaling delayed mean mean-tcp long-tcp idle elastic ddp quality
 case "$jobs $*" in
 *tls* | *mean-tcp*) (umask 077 && "$descant" secret >"$HOSTS/secret") || give_up "no secret" ;;
 esac
@@ -498,7 +524,7 @@ case "$*" in
 esac
 for part in "$@"; do
     case $part in
-    shadow | scaling | delayed | mean | idle | ddp | quality) part_"$part" ;;
+    shadow | scaling | delayed | mean | idle | elastic | ddp | quality) part_"$part" ;;
     mean-tcp) part_mean_tcp ;;
     long-tcp) part_long_tcp ;;
     *) give_up "there is no part '$part'" ;;

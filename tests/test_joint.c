@@ -529,6 +529,38 @@ START_TEST(a_mate_that_has_left_is_not_waited_for)
 }
 END_TEST
 
+/* --- memory --- */
+
+/* A rank that has no memory to start with says so, and leaves. */
+START_TEST(no_memory_is_told)
+{
+    const struct fabric_start start = {.manifest = "x\n", .n = 1000, .room = 1000, .threads = 1,
+                                       .center = true, .in_place = true};
+    long k = 1;
+
+    for (bool failed = true; failed; k++) {
+        struct loopback *world = loopback_create_hosts(4, 2, 3);
+        const struct fabric_options options = {.rank = 1, .start_s = 10, .context = world};
+        struct fabric *f;
+        ck_assert_int_eq(fabric_loopback.open(&f, &options), DESCANT_OK);
+        memory_fail_at(k);
+        descant_status status = fabric_loopback.start(f, &start);
+        memory_fail_at(0);
+        failed = status != DESCANT_OK;
+        for (int turn = 0; turn < 100; turn++)
+            ranks_serve(ranks_of(f));
+        ranks_leave(f);
+        for (int turn = 0; turn < 100; turn++)
+            ranks_stay(f);
+        ranks_free(f);
+        loopback_destroy(world);
+        ranks_free_kept();
+        ck_assert_int_eq(memory_live(), 0);
+    }
+    ck_assert_int_gt(k, 20);
+}
+END_TEST
+
 int main(void)
 {
     TCase *decisions = new_case("decisions", 20), *joint = new_case("joint", 120);
@@ -544,5 +576,6 @@ int main(void)
     tcase_add_loop_test(joint, little_leaves_a_host, 0, 3);
     tcase_add_test(joint, a_mate_that_does_not_come_is_waited_for_once);
     tcase_add_test(joint, a_mate_that_has_left_is_not_waited_for);
+    tcase_add_test(joint, no_memory_is_told);
     return run_cases(decisions, joint, NULL);
 }

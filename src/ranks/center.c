@@ -128,7 +128,7 @@ void ranks_center_answer(struct ranks *m, struct ask *ask)
 
 void ranks_center_watch(struct ranks *m)
 {
-    if (m->center)
+    if (m->center && m->center->askers)     /* or the start has failed */
         memset(m->center->askers, 0, (size_t)m->place.size * sizeof *m->center->askers);
 }
 

@@ -216,8 +216,8 @@ static void free_stale(struct ranks *m)
 bool ranks_elastic_quiet(const struct ranks *m)
 {
     for (int k = 0; m->elastic && k < ASK_SEATS; k++)
-        if (is_busy(m->elastic->seats[k]))
-            return false;
+        if (m->elastic->seats[k] && is_busy(m->elastic->seats[k]))
+            return false;       /* no seat: the start has failed */
     return (!m->joint || ranks_joint_quiet(m)) &&
            (!m->center || ranks_center_quiet(m));
 }

@@ -360,15 +360,12 @@ static descant_status share_memory(struct ranks *m, struct ranks_joint *j)
     return DESCANT_OK;
 }
 
-descant_status ranks_joint_init(struct ranks *m)
+static descant_status take_memory(struct ranks *m, struct ranks_joint *j)
 {
-    struct ranks_joint *j = memory_take(sizeof *j);
     size_t size = (size_t)m->place.size, mates = (size_t)m->place.local_size;
-    size_t own = ranks_slice_at(m->n, m->place.size, m->f.rank + 1) -
-                 ranks_slice_at(m->n, m->place.size, m->f.rank);
+    size_t own = slice_at(m, m->f.rank + 1) - slice_at(m, m->f.rank);
 
-    m->joint = j;
-    if (!j || !(j->foreign = memory_take_array(size, sizeof *j->foreign)) ||
+    if (!(j->foreign = memory_take_array(size, sizeof *j->foreign)) ||
         !(j->asked = memory_take_array(size, sizeof *j->asked)) ||
         !(j->given = memory_take_array(size, sizeof *j->given)) ||
         !(j->own = memory_take_array(own + 1, sizeof *j->own)))
@@ -377,9 +374,30 @@ descant_status ranks_joint_init(struct ranks *m)
     j->piece = RANKS_PIECE / RANKS_UNIT;
     if (mates > FEW_MATES)
         j->piece = (uint32_t)(j->piece * FEW_MATES / mates);
-    descant_status status = share_memory(m, j);
-    if (status)
+    return share_memory(m, j);
+}
+
+static void give_memory(struct ranks_joint *j)
+{
+    memory_give(j->foreign);
+    memory_give(j->asked);
+    memory_give(j->given);
+    memory_give(j->own);
+    memory_give(j);
+}
+
+descant_status ranks_joint_init(struct ranks *m)
+{
+    struct ranks_joint *j = memory_take(sizeof *j);
+
+    if (!j)
+        return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for joint exchanges");
+    descant_status status = take_memory(m, j);
+    if (status) {
+        give_memory(j);
         return status;
+    }
+    m->joint = j;
     m->f.center = view_of(j, m->place.local_rank);
     atomic_store_explicit(&own_mate(m)->rank, (uint32_t)m->f.rank + 1,
                           memory_order_relaxed);
@@ -388,11 +406,6 @@ descant_status ranks_joint_init(struct ranks *m)
 
 void ranks_joint_fini(struct ranks *m)
 {
-    if (!m->joint)
-        return;
-    memory_give(m->joint->foreign);
-    memory_give(m->joint->asked);
-    memory_give(m->joint->given);
-    memory_give(m->joint->own);
-    memory_give(m->joint);
+    if (m->joint)
+        give_memory(m->joint);
 }
