@@ -333,6 +333,8 @@ static void ask_all(struct ranks *m)
         int slice = e->next_owner;
         if (!more_of(m, slice) || ranks_center_owner(m, slice) == m->f.rank)
             continue;
+        if (ranks_donor_first(m))
+            return;
         ask(m, seat, slice);
         tries = -1;
     }
