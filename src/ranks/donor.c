@@ -242,7 +242,8 @@ static bool gives_state(const struct ranks *m)
     for (int i = 0; i < SERVED; i++) {
         const struct ranks_request *r = &m->donor->served[i]->request;
         const struct version_answer *out = r->out;
-        if (r->send.busy && out->version.epoch && out->which == VERSION_STATE && out->piece)
+        if (r->send.busy && out->version.epoch && out->piece &&
+            out->which == VERSION_STATE)
             return true;
     }
     return false;
@@ -254,7 +255,8 @@ bool ranks_donor_first(struct ranks *m)
 
     if (!d || !gives_state(m))
         return false;
-    if (d->given < d->let_given + STATE_SHARE && m->now_ns < d->let_ns + m->dead_ns / PATIENCE)
+    if (d->given < d->let_given + STATE_SHARE &&
+        m->now_ns < d->let_ns + m->dead_ns / PATIENCE)
         return true;
     d->let_given = d->given;
     d->let_ns = m->now_ns;

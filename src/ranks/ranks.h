@@ -395,8 +395,8 @@ uint64_t ranks_versions_pieces(const struct ranks *m);
 
 /* --- donor.c --- */
 
-/* Whether a piece of an elastic exchange, an ask or an answer, is to stay for now, because
- * a state is on its way from here; if false, the piece is to leave. */
+/* Whether a piece of an elastic exchange, an ask or an answer, is to stay for now,
+ * because a state is on its way from here; if false, the piece is to leave. */
 bool ranks_donor_first(struct ranks *m);
 
 /* --- lead.c: the coordinator, or a rank that may become it --- */
