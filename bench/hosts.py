@@ -8,8 +8,10 @@ kills   one host of four is killed every 5 to 20 s, and starts again 1 s later. 
 loss    the held-out loss of a DLRM after LOSS_EXAMPLES, those of killed hosts too, under such kills of
         any of the hosts up to 85 % of them, beside the same run without: pairs of one seed, in changing
         order
-join    a third host joins two with a model of JOIN_BYTES: their steps/s meanwhile, its time until it
-        trains, how much of that passed before a first MB came, and what has come in it
+join    a third host joins two with a model of JOIN_BYTES: their steps/s meanwhile, and its time until
+        its first step is done, in parts: until its process runs (process_s), the job is open, there
+        is memory for the model, a first MB has come (wait_s), the last one has (transfer_s), the job
+        has started, and the step is done
 cuts    groups of 1 and 1, 2 and 2, 1 and 3 hosts (the first coordinator is alone) cannot reach each
         other for CUT_S, and then can again
 
@@ -96,6 +98,11 @@ class Life:
         """When the job had let it in; None: it has not, or the process died before."""
         first = self.lines()[:1]
         return first[0]["ms"] if first else None
+
+    def stepped_ms(self):
+        """When its first step was done, or None."""
+        last = self.last()
+        return last and (last["stepped_ms"] or None)
 
     def kill(self):
         self.ended_ms = now_ms()
@@ -222,12 +229,14 @@ def below_half_s(found):
 
 
 def speed(lives, low_ms=0, high_ms=math.inf):
-    """Of these trainers: median and least of the windows' steps/s, and the longest below half."""
+    """Of these trainers: median, least and mean of the windows' steps/s, the longest below half."""
     found = [windows(life, low_ms, high_ms) for life in lives]
     rates, raw = ([line[k] for each in found for line in each] or [math.nan] for k in (1, 2))
     return {"steps_per_s": statistics.median(rates), "least_per_s": min(rates),
+            "mean_per_s": statistics.mean(rates),
             "below_half_s": max(below_half_s(each) for each in found),
-            "steps_per_s_raw": statistics.median(raw), "least_per_s_raw": min(raw)}
+            "steps_per_s_raw": statistics.median(raw), "least_per_s_raw": min(raw),
+            "mean_per_s_raw": statistics.mean(raw)}
 
 
 def grown(life, key, low_ms, high_ms):
@@ -364,6 +373,17 @@ def part_loss():
             difference_at_most=statistics.mean(ratios) + bound)
 
 
+def warm(size):
+    """Uses so much memory once, in huge pages as the trainers do. The host of a virtual machine gives
+    it memory when that is first used, at a tenth of the speed of the machine's own kernel."""
+    subprocess.run([sys.executable, "-c", f"""if True:
+        import mmap
+        memory = mmap.mmap(-1, {size}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        for at in range(0, {size}, 4096):
+            memory[at] = 1"""], check=True)
+
+
 def part_join():
     size = bytes_of(setting("JOIN_BYTES", "1000M"))
     bytes_s = 8 * size / (float(LINK[:-4]) * RATE[LINK[-4:]])
@@ -373,26 +393,34 @@ def part_join():
         job.together(300)
         began_ms = now_ms()
         job.rest(setting("JOIN_S", 40.0))
-        before_bytes, first_ms = received("host2"), None
-        joiner = job.start(2)
-        while not joiner.started_ms():
-            job.rest(0.05)
-            if not first_ms and received("host2") > before_bytes + 1e6:
-                first_ms = now_ms()
-        came_bytes = received("host2") - before_bytes
+        warm(4 * size)
+        joiner, come = job.start(2), [(now_ms(), received("host2"))]
+        while not joiner.stepped_ms():
+            job.rest(0.02)
+            come.append((now_ms(), received("host2")))
+        start, came_ms = joiner.lines()[0], joiner.stepped_ms()
+        came_bytes = max(n for ms, n in come if ms <= start["ms"]) - come[0][1]
+        first_ms, last_ms = (next(ms for ms, n in come if n - come[0][1] >= least)
+                             for least in (min(1e6, came_bytes), came_bytes - 1e6))
         rounds = max(life.last()["rounds"] for life in founders)
         round_s = job.wait(300, lambda l, was=rounds: l["rounds"] > (was if l["rank"] < 2 else 0),
                            "no round with the joiner")
-        came_ms, came_s = joiner.started_ms(), (joiner.started_ms() - joiner.began_ms) / 1e3
-        before, meanwhile = ((speed(founders, a, b), sum(grown(l, "steps", a, b) for l in founders) /
-                              (b - a)) for a, b in ((began_ms, joiner.began_ms),
-                                                    (joiner.began_ms, came_ms)))
+        moments = [joiner.began_ms, start["main_ms"], start["opened_ms"], start["memory_ms"], first_ms,
+                   last_ms, start["ms"], came_ms]
+        names = ["process_s", "open_s", "memory_s", "wait_s", "transfer_s", "settle_s", "step_s"]
+        parts = {name: (b - a) / 1e3 for name, a, b in zip(names, moments, moments[1:])}
+        came_s = (came_ms - joiner.began_ms) / 1e3
+        before, meanwhile = (speed(founders, a, b) for a, b in ((began_ms, joiner.began_ms),
+                                                                (joiner.began_ms, came_ms)))
         memory_mb = max(seen[2] for seen in job.seen) / 1e3
         job.finish()
-        say("join", plan=plan, link=LINK, bytes=size, ratio=meanwhile[1] / before[1], **meanwhile[0],
-            before_per_s=before[0]["steps_per_s"], before_least_per_s=before[0]["least_per_s"],
-            came_s=came_s, bytes_s=bytes_s, came_to_bytes=came_s / bytes_s,
-            first_s=((first_ms or came_ms) - joiner.began_ms) / 1e3, came_to_model=came_bytes / size,
+        say("join", plan=plan, link=LINK, bytes=size,
+            ratio=meanwhile["mean_per_s"] / before["mean_per_s"],
+            ratio_raw=meanwhile["mean_per_s_raw"] / before["mean_per_s_raw"], **meanwhile,
+            before_per_s=before["steps_per_s"], before_least_per_s=before["least_per_s"],
+            came_s=came_s, bytes_s=bytes_s, came_to_bytes=came_s / bytes_s, **parts,
+            queued_s=start["queued_ns"] / 1e9,
+            came_to_model=came_bytes / size,
             rounds_until=rounds, round_after_s=round_s, stall_ms=stall_ms(job.lives), memory_mb=memory_mb,
             one_model=one_model(job))
 

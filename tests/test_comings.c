@@ -81,6 +81,48 @@ START_TEST(one_is_there_at_once)
 }
 END_TEST
 
+/* Over links that take a second for a model, a newcomer that comes at any moment of a round trains
+ * within 1.3 times the time of its bytes. */
+enum { MODEL = 1 << 21 /* floats */ };
+
+static double time_of_a_newcomer(bool elastic, double moment)
+{
+    const struct simulated_options options = {.ranks = 8, .seed = 7, .latency_ns = 100000,
+                                              .jitter_ns = 50000,
+                                              .bytes_per_s = MODEL * sizeof(float)};
+    world_open(&w, &options, 2);
+    w.dead_s = 10;
+    w.n = MODEL;
+    w.elastic = elastic;
+    found();
+    run(8 + moment);
+    world_come(&w, 2);
+    double came = world_now(&w);
+    while (w.trainers[2].states == 0) {
+        run(0.01);
+        ck_assert(world_now(&w) - came < 30);
+    }
+    double took = world_now(&w) - came;
+    uint64_t before = world_rounds(&w);
+    run(8);
+    ck_assert_int_eq(atomic_load(&w.trainers[0].f->members), 3);
+    ck_assert_uint_gt(world_rounds(&w), before);
+    ck_assert_uint_gt(w.trainers[2].exchanges, 1);
+    shut();
+    return took;
+}
+
+START_TEST(a_newcomer_trains_soon)
+{
+    double bytes_s = _i ? 1 : 2;        /* the centre; G as the vector, and as outer[0] */
+    for (double moment = 0; moment < 2; moment += 0.45) {
+        double took = time_of_a_newcomer(_i, moment);
+        ck_assert_msg(took < 1.3 * bytes_s, "%.2f times the bytes' time at %.2f", took / bytes_s,
+                      moment);
+    }
+}
+END_TEST
+
 START_TEST(any_of_three_dies)
 {
     for (int dead = 0; dead < 3; dead++) {
@@ -915,6 +957,7 @@ int main(void)
     tcase_add_test(all, founders_train);
     tcase_add_test(all, one_comes_later);
     tcase_add_test(all, one_is_there_at_once);
+    tcase_add_loop_test(all, a_newcomer_trains_soon, 0, 2);
     tcase_add_test(all, any_of_three_dies);
     tcase_add_test(all, one_leaves);
     tcase_add_test(all, all_leave);

@@ -152,6 +152,91 @@ START_TEST(a_founder_of_nothing_owes_nobody_a_word)
 }
 END_TEST
 
+/* Member 1 arrives upon the version, and so does this coordinator, whose round closes. */
+static void close_a_round(struct ledger *l, struct ledger_decision here,
+                          struct ledger_version version)
+{
+    here.version = version;
+    here.seq = ledger_ready(l, here.final, false);
+    ledger_hear(l, &here, NULL);
+    ck_assert(ledger_close(l));
+    says(l, LEDGER_GO, 1);
+}
+
+/* Rank 2 comes, and knows the epoch. */
+static void hear_newcomer(struct ledger *l, uint64_t epoch)
+{
+    struct ledger_decision here = word(LEDGER_HERE, 2, 0, epoch);
+
+    here.version = (struct ledger_version){0, 0};
+    ledger_hear(l, &here, NULL);
+}
+
+/* A round gives way to a newcomer, once for each version, and is waited with in the next
+ * epoch until the newcomer has the version. */
+START_TEST(a_round_gives_way_to_a_newcomer)
+{
+    struct ledger *l = member(0, 2);
+    struct ledger_decision one = word(LEDGER_HERE, 1, 0, 1);
+
+    close_a_round(l, one, (struct ledger_version){1, 0});
+    hear_newcomer(l, 1);
+    ck_assert(!ledger_view(l).fenced);          /* there is no state to be taken yet */
+    ledger_silent(l, 2);
+    ledger_whole(l);
+    close_a_round(l, one, (struct ledger_version){1, 1});
+    ck_assert(!ledger_view(l).fenced);
+    hear_newcomer(l, 1);
+    ck_assert(ledger_view(l).fenced);
+    ck_assert_int_eq(says(l, LEDGER_FENCE, 1), 1);
+
+    one.version = (struct ledger_version){1, 1};
+    one.ballot = 3;
+    ledger_hear(l, &one, NULL);                 /* of two members the coordinator is enough */
+    ck_assert_uint_eq(ledger_view(l).epoch, 2);
+    ck_assert_int_eq(says(l, LEDGER_STANDS, 2), 1);
+
+    one = word(LEDGER_HERE, 1, 0, 2);
+    one.version = (struct ledger_version){1, 1};
+    one.seq = ledger_ready(l, false, false);
+    ledger_hear(l, &one, NULL);
+    struct ledger_gathering g = ledger_gathering(l, NULL);
+    ck_assert(g.may_close && g.taken);
+    ck_assert(ledger_close(l));                 /* all the same, as after `dead` */
+    says(l, LEDGER_GO, 1);
+    hear_newcomer(l, 2);
+    ck_assert(!ledger_view(l).fenced);
+    ledger_whole(l);
+    close_a_round(l, one, (struct ledger_version){2, 2});
+    hear_newcomer(l, 2);
+    ck_assert(ledger_view(l).fenced);
+}
+END_TEST
+
+/* It gives way neither where no rank could give a state afterwards, nor where a member has
+ * done it, nor to a newcomer that takes nothing. */
+START_TEST(a_round_does_not_give_way)
+{
+    for (int how = 0; how < 5; how++) {
+        struct ledger *l = member(0, 2);
+        struct ledger_decision one = word(LEDGER_HERE, 1, 0, 1);
+
+        close_a_round(l, one, (struct ledger_version){1, 0});
+        ledger_whole(l);
+        one.cannot_give = how == 1;
+        one.final = how == 2;
+        close_a_round(l, one, (struct ledger_version){1, 1});
+        if (how == 3) {
+            one.version = (struct ledger_version){1, 2};
+            ledger_hear(l, &one, NULL);
+        }
+        ledger_await(l, 2, how != 4);
+        hear_newcomer(l, 1);
+        ck_assert_msg(ledger_view(l).fenced == (how == 0), "%d", how);
+    }
+}
+END_TEST
+
 int main(void)
 {
     TCase *words = new_case("words", 30);
@@ -161,5 +246,7 @@ int main(void)
     tcase_add_test(words, a_version_that_is_not_given_is_asked_for_anew);
     tcase_add_test(words, a_leaver_keeps_a_member_that_it_does_not_hear);
     tcase_add_test(words, a_founder_of_nothing_owes_nobody_a_word);
+    tcase_add_test(words, a_round_gives_way_to_a_newcomer);
+    tcase_add_test(words, a_round_does_not_give_way);
     return run_cases(words, NULL);
 }

@@ -9,7 +9,9 @@
  *
  * JSON lines, with times in ms of CLOCK_MONOTONIC, which all hosts of a machine share:
  * start, once the job has let it in; about every 100 ms a window, with counts since the
- * start; and after SIGTERM, the final mean, end, with a hash of the model. */
+ * start; and after SIGTERM, the final mean, end, with a hash of the model. Each has the
+ * times at which main began, the job was opened, there was memory for the model, and the
+ * first step was done. */
 #include <descant.h>
 
 #include <signal.h>
@@ -20,6 +22,7 @@
 enum { STEP_NS = 5000000, WORK_NS = 1000000, WINDOW_MS = 100, PIECE = 4096 };
 
 static volatile sig_atomic_t ends;
+static double main_ms, opened_ms, memory_ms, stepped_ms;
 
 static void note(int signal)
 {
@@ -31,6 +34,11 @@ static int64_t now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static double now_ms(void)
+{
+    return (double)now_ns() * 1e-6;
 }
 
 static void fail(const char *what)
@@ -73,11 +81,14 @@ static void say(struct descant *job, const char *kind, const float *w, size_t n)
         union { float f; uint32_t bits; } of = {w[i]};
         hash = (hash ^ of.bits) * UINT64_C(1099511628211);
     }
-    printf("{\"kind\":\"%s\",\"ms\":%.3f,\"rank\":%d,\"steps\":%llu,\"rounds\":%llu,"
-           "\"stall_ns\":%llu,\"queued_ns\":%llu,\"members\":%d,\"epoch\":%u,\"hash\":\"%llx\"}\n",
-           kind, (double)now_ns() * 1e-6, m.rank, (unsigned long long)s.steps,
-           (unsigned long long)s.rounds, (unsigned long long)s.stall_ns, queued_ns(),
-           m.size, m.epoch, (unsigned long long)hash);
+    printf("{\"kind\":\"%s\",\"ms\":%.3f,\"main_ms\":%.3f,\"opened_ms\":%.3f,"
+           "\"memory_ms\":%.3f,\"stepped_ms\":%.3f,\"rank\":%d,\"steps\":%llu,"
+           "\"rounds\":%llu,\"stall_ns\":%llu,\"queued_ns\":%llu,\"members\":%d,"
+           "\"epoch\":%u,\"hash\":\"%llx\"}\n",
+           kind, now_ms(), main_ms, opened_ms, memory_ms, stepped_ms, m.rank,
+           (unsigned long long)s.steps, (unsigned long long)s.rounds,
+           (unsigned long long)s.stall_ns, queued_ns(), m.size, m.epoch,
+           (unsigned long long)hash);
     fflush(stdout);
 }
 
@@ -92,6 +103,7 @@ static void train(struct descant *job, float *w, size_t n)
         if (descant_step(job))
             fail("step");
         int64_t now = now_ns();
+        stepped_ms = stepped_ms > 0 ? stepped_ms : now_ms();
         if (now - said_ns >= WINDOW_MS * INT64_C(1000000)) {
             say(job, "window", NULL, 0);
             said_ns = now;
@@ -109,12 +121,19 @@ int main(int argc, char **argv)
     struct sigaction action = {.sa_handler = note};
     struct descant *job;
     float *w = NULL;
+    main_ms = now_ms();
     if (argc != 3)
         return 2;
     size_t n = strtoull(argv[2], NULL, 10) / sizeof *w / PIECE * PIECE;
     o.plan = argv[1];
     sigaction(SIGTERM, &action, NULL);
-    if (descant_open(&job, &o) || !(w = descant_alloc(job, "w", n)) || descant_start(job))
+    if (descant_open(&job, &o))
+        fail("open");
+    opened_ms = now_ms();
+    if (!(w = descant_alloc(job, "w", n)))
+        fail("alloc");
+    memory_ms = now_ms();
+    if (descant_start(job))
         fail("start");
     say(job, "start", NULL, 0);
     train(job, w, n);

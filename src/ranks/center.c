@@ -32,6 +32,8 @@ struct served_ask {
     struct ranks_request request;
     uint64_t generation;            /* of the asking process */
     bool early;                     /* waits for the state */
+    bool yields;                    /* waits: this rank gives a state (donor.c) */
+    uint64_t number;                /* of the ask, as they came */
 };
 
 /* A rank that asks, since ranks_center_watch: it asks for pieces in turn, so it has seen
@@ -46,6 +48,7 @@ struct ranks_center {
     struct asker *askers;           /* by rank */
     struct served_ask *served[SERVED];
     struct ranks_requests all;
+    uint64_t asks;                  /* that have come */
 };
 
 /* A number drawn from the pair, the same in all ranks. */
@@ -190,7 +193,9 @@ static void serve(struct ranks *m, struct served_ask *s)
                                 ranks_center_owner(m, ranks_center_slice(m, ask->from)) !=
                                     m->f.rank);
     s->early = ahead && !ask->refused;
-    if (s->early)
+    s->yields =
+        !s->early && !ask->refused && !s->request.parked && ranks_donor_first(m);
+    if (s->early || s->yields)
         return;
     if (!ask->refused) {
         ranks_center_answer(m, ask);
@@ -210,7 +215,7 @@ static void go_on(struct ranks *m, struct served_ask *s)
 
     if (held)
         next = ranks_request_park(m, &m->center->all, &s->request);
-    else if (s->request.send.busy)
+    else if (s->request.send.busy || s->yields)
         return;
     if (!next)
         return;
@@ -226,9 +231,10 @@ static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended 
         receive_ask(m, s);
         return;
     }
-    op->busy = s->early = false;
+    op->busy = s->early = s->yields = false;
     s->request.send.rank = ended->from;
     s->generation = m->peers[ended->from].generation;
+    s->number = ++m->center->asks;
     if (ask_is_good(m, s->request.in, ended->bytes))
         serve(m, s);
     else
@@ -257,7 +263,7 @@ static void serve_again(struct ranks *m, struct served_ask *s)
     if (m->place.fixed || (s->generation && s->generation == m->peers[rank].generation))
         serve(m, s);
     else
-        s->early = false;
+        s->early = s->yields = false;
     if (s->request.parked && !s->early)
         ranks_request_release(&m->center->all, &s->request);
 }
@@ -279,6 +285,26 @@ void ranks_center_serve(struct ranks *m)
         if (s && !s->request.receive.busy)
             go_on(m, s);
     }
+}
+
+/* Answers the asks that have yielded, in the order in which they came. */
+void ranks_center_step(struct ranks *m)
+{
+    struct ranks_center *c = m->center;
+    struct served_ask *first;
+
+    do {
+        first = NULL;
+        for (int k = 0; c && k < SERVED; k++) {
+            struct served_ask *s = c->served[k];
+            if (s && s->yields && (!first || s->number < first->number))
+                first = s;
+        }
+        if (first)
+            serve_again(m, first);
+        if (first)
+            go_on(m, first);
+    } while (first && !first->yields);
 }
 
 bool ranks_center_quiet(const struct ranks *m)

@@ -8,13 +8,21 @@
  * vector begins, too. No taker holds up the others: a want that waits, and an answer that
  * a silent taker does not take, are parked (messages.c bounds how many are).
  *
+ * A newcomer comes first: while pieces of a state are on their way, few pieces of elastic
+ * exchanges leave. The link carries the same bytes in any order, and a newcomer does not
+ * train before it has the last one.
+ *
  * All of this runs in the thread that holds the round machine. */
 #include "kernels/vector.h"
 #include "ranks/versions.h"
 
 #include <string.h>
 
-enum { SERVED = 4 };
+enum {
+    SERVED = RANKS_FETCHED,
+    STATE_SHARE = 8,    /* pieces of a state, for each piece of an elastic exchange, */
+    PATIENCE = 100      /* which leaves after dead / 100 in any case */
+};
 
 /* A piece that another rank wants of this one. */
 struct served_want {
@@ -27,6 +35,8 @@ struct served_want {
 struct ranks_donor {
     struct served_want *served[SERVED];
     struct ranks_requests all;
+    uint64_t given;             /* pieces that have been taken */
+    uint64_t let_given, let_ns; /* when the last piece of an exchange was let through */
 };
 
 /* --- the pieces of a version --- */
@@ -215,6 +225,7 @@ static void served(struct ranks *m, struct ranks_op *op, const struct link_ended
 
     (void)ended;
     op->busy = false;
+    m->donor->given++;
     if (s->request.parked)
         ranks_request_release(&m->donor->all, &s->request);
     else
@@ -230,6 +241,33 @@ static void serve_again(struct ranks *m, struct served_want *s)
         s->waits = false;
     if (!s->waits)
         ranks_request_release(&m->donor->all, &s->request);
+}
+
+/* An answer that a slow taker leaves is parked, and does not count. */
+static bool gives_state(const struct ranks *m)
+{
+    for (int i = 0; i < SERVED; i++) {
+        const struct ranks_request *r = &m->donor->served[i]->request;
+        const struct version_answer *out = r->out;
+        if (r->send.busy && out->version.epoch && out->piece &&
+            out->which == VERSION_STATE)
+            return true;
+    }
+    return false;
+}
+
+bool ranks_donor_first(struct ranks *m)
+{
+    struct ranks_donor *d = m->donor;
+
+    if (!d || !gives_state(m))
+        return false;
+    if (d->given < d->let_given + STATE_SHARE &&
+        m->now_ns < d->let_ns + m->dead_ns / PATIENCE)
+        return true;
+    d->let_given = d->given;
+    d->let_ns = m->now_ns;
+    return false;
 }
 
 void ranks_donor_step(struct ranks *m)

@@ -349,6 +349,8 @@ static void ask_all(struct ranks *m, bool joint)
         int slice = e->next_owner;
         bool more = joint ||
                     (more_of(m, slice) && ranks_center_owner(m, slice) != m->f.rank);
+        if (more && !joint && ranks_donor_first(m))
+            return;
         if (more && (ask(m, seat, slice, joint) || !joint))
             tries = -1;
     }

@@ -393,6 +393,12 @@ bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken);
 /* pieces that have come, of all versions */
 uint64_t ranks_versions_pieces(const struct ranks *m);
 
+/* --- donor.c --- */
+
+/* Whether a piece of an elastic exchange, an ask or an answer, is to stay for now,
+ * because a state is on its way from here; if false, the piece is to leave. */
+bool ranks_donor_first(struct ranks *m);
+
 /* --- lead.c: the coordinator, or a rank that may become it --- */
 
 descant_status ranks_lead_init(struct ranks *m);
@@ -541,6 +547,8 @@ void ranks_center_fini(struct ranks *m);
 void ranks_center_changed(struct ranks *m);     /* the members have changed */
 /* serves asks that waited for a state, or for another epoch */
 void ranks_center_serve(struct ranks *m);
+/* serves asks that have yielded to a state that this rank gives, as many as may leave */
+void ranks_center_step(struct ranks *m);
 /* no answer to a member is on its way */
 bool ranks_center_quiet(const struct ranks *m);
 /* Whether the rank has seen all of this rank's slices since the watch began. */

@@ -349,8 +349,13 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
     m->held.state_waits = true;
     m->held.note = taken.note;
     m->refers = ledger_series_of(taken.version);
-    if (m->f.center)
-        memcpy(m->f.center, m->state_center, m->n * sizeof(float));
+    float *came = m->state_center;
+    if (m->f.center && !m->has_state) { /* its caller cannot have looked at the centre */
+        m->state_center = m->f.center;
+        m->f.center = came;
+    } else if (m->f.center) {
+        memcpy(m->f.center, came, m->n * sizeof(float));
+    }
     return FABRIC_WORKED;
 }
 
@@ -365,7 +370,7 @@ static enum fabric_progress hand_out_state(struct ranks *m, struct fabric_part *
     if (m->owed)
         ranks_wire_forgive(m);
     *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = m->n,
-                                 .out = m->f.center ? m->state_center : m->result,
+                                 .out = m->f.center ? m->f.center : m->result,
                                  .note = m->held.note};
     for (int i = 0; i < m->n_outer; i++)
         part->outer[i] = m->state_outer[i];
@@ -455,6 +460,7 @@ void ranks_serve(struct ranks *m)
     ranks_versions_step(m);
     if (!m->f.status && m->elastic)
         ranks_elastic_turn(m);
+    ranks_center_step(m);
     if (!m->f.status && may_begin_round(m) && m->stage != STAGE_PART)
         begin_round(m);
     if (!m->f.status && m->round.active && !m->round.ours)
@@ -477,6 +483,7 @@ enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part)
         ranks_versions_step(m);
         if (m->elastic)
             ranks_elastic_turn(m);
+        ranks_center_step(m);
         progress = turn(m, part);
     }
     if (f->status)

@@ -26,7 +26,7 @@
 #include <string.h>
 
 /* Some of these may be with a donor that is silent. */
-enum { AT_ONCE = 8, FETCHES = 4 * AT_ONCE };
+enum { FETCHES = 4 * RANKS_FETCHED };
 
 /* A piece that this rank takes. */
 struct fetch {
@@ -370,7 +370,7 @@ static void ask(struct ranks *m)
 
     if (v->asked == 0)          /* the donor may have been met since it was named */
         v->donor_generation = m->peers[v->donor].generation;
-    for (int i = 0; i < FETCHES && v->asked < v->pieces && v->open < AT_ONCE; i++) {
+    for (int i = 0; i < FETCHES && v->asked < v->pieces && v->open < RANKS_FETCHED; i++) {
         struct fetch *t = &v->fetches[i];
         if (t->ask.busy || t->receive.busy)
             continue;

@@ -6,6 +6,9 @@
 
 #include "ranks/ranks.h"
 
+/* Pieces that a taker asks for at once, and a donor gives. */
+enum { RANKS_FETCHED = 2 * RANKS_DEPTH };
+
 struct version_want {
     struct ledger_version version;
     uint64_t transfer;          /* counted by the taker, from 1 */
