@@ -162,8 +162,8 @@ static bool ask_is_good(const struct ranks *m, const struct ask *ask, size_t byt
     size_t to = ranks_slice_at(m->n, m->place.size, slice + 1);
 
     if (bytes < ask_bytes(0) || ask->seat >= ASK_SEATS || ask->fetch > 1 ||
-        ask->before > m->place.fixed || !(ask->alpha >= 0 && ask->alpha <= 1) || ask->n_runs < 1 ||
-        ask->n_runs > ASK_RUNS || ask->from < from || ask->from > to)
+        ask->before > m->place.fixed || !(ask->alpha >= 0 && ask->alpha <= 1) ||
+        ask->n_runs < 1 || ask->n_runs > ASK_RUNS || ask->from < from || ask->from > to)
         return false;
     for (uint32_t k = 0; k < ask->n_runs; k++) {
         if (ask->runs[k].n < 1 || ask->runs[k].at < at)

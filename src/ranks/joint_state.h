@@ -53,9 +53,14 @@ struct ranks_joint {
     /* (size) by slice: {number 32, units 32} that are in the members' views. The slice's
      * owner or relay writes, release; members acquire, and read those floats. */
     _Atomic uint64_t *moved;
-    float *places, *views;          /* (local_size, stride) each */
+    /* (local_size, stride) by mate. A piece of a place, and of its map, is written by the
+     * mate before `shown` tells of it, and read by relays and owners after that. A view
+     * is the mate's centre: in a joint exchange the slice's relay or owner writes it
+     * before `moved` tells of it, and the mate reads it after that; else it is the
+     * mate's. */
+    float *places, *views;
     unsigned char *maps;            /* (local_size, stride / RANKS_UNIT) 1: the mate has
-                                       the unit; as the places */
+                                       the unit */
     size_t stride;
     uint32_t piece;                 /* units */
     int *foreign;                   /* (size) by slice: a number among those of other

@@ -12,7 +12,8 @@
  *   mean.c, state.c, elastic.c    the floats of an exchange
  *   center.c       the slices of an elastic centre that this rank owns
  *   lanes.c        the records and buffers of floats that are under way (lanes.h)
- *   joint.c        elastic exchanges of the ranks of one host, made together (joint.h)
+ *   joint.c, joint_moves.c        elastic exchanges of the ranks of one host, made
+ *                  together (joint.h)
  *   hosts.c        means among the ranks of one host, in its memory
  *   wire.c         means in fewer bits
  *   rows.c, rows_lead.c           rounds of rows; the coordinator's side of them
