@@ -22,7 +22,8 @@ static bool should_close(const struct joint_view *v)
         return v->here != 0;
     for (int k = 0; k < 3; k++) {
         uint64_t waited = v->now_ns - v->came_ns[k], apart = v->came_ns[k] - v->closed_ns[k];
-        if (v->here & 1U << k && (waited >= 1000 * MS || waited >= apart))
+        if (v->here & 1U << k &&
+            (waited >= 1000 * MS || waited >= (v->parks ? apart / 8 : apart)))
             return true;
     }
     return false;
@@ -35,10 +36,11 @@ START_TEST(closing_waits_for_those_that_came_the_last_time)
     uint64_t came[3] = {0}, closed[3] = {7, 7, 7};
     int n_closed = 0, n = 0;
 
-    for (int code = 0; code < 512 * N(times) * N(times) * N(times); code++) {
+    for (int code = 0; code < 1024 * N(times) * N(times) * N(times); code++) {
         unsigned sets = (unsigned)code % 512;
-        int t = code / 512;
+        int t = code / 1024;
         struct joint_view v = {.all = sets & 7, .here = sets >> 3 & 7, .away = sets >> 6,
+                               .parks = code / 512 % 2,
                                .came_ns = came, .closed_ns = closed};
         if ((v.here | v.away) & ~v.all || v.here & v.away)
             continue;

@@ -121,6 +121,7 @@ struct fabric_options {
                                    limit. The caller spaces exchanges, the link their
                                    bytes */
     enum wire wire;             /* how means are to be sent */
+    bool parks;                 /* workers wait for each exchange */
     const struct log *log;
     const struct link_type *link;   /* for tests: the link to use, and its world */
     void *context;

@@ -26,8 +26,8 @@
  * time, as the last one counts most.
  *
  * Mates wait for each other, but not for long (ranks_joint_closes): each as long as it
- * took to come after its last one, a second at most, and not for a mate that did not come
- * the last time, until that comes.
+ * took to come after its last one, where its workers wait an eighth of that, a second at
+ * most, and not for a mate that did not come the last time, until that comes.
  *
  * 1. A joint exchange closes when all mates are done with the one before.
  * 2. A place is written by its mate between its arrival and the end of what it shows,
@@ -49,7 +49,7 @@
 
 #define WAIT_MOST_NS UINT64_C(1000000000)
 
-enum { FEW_MATES = 8 };
+enum { FEW_MATES = 8, PARKED_PART = 8 };
 
 bool ranks_is_joint(const struct ranks *m)
 {
@@ -66,8 +66,9 @@ bool ranks_joint_closes(const struct joint_view *v)
     for (int k = 0; k < MACHINE_SLOTS && !closes; k++)
         if (v->here >> k & 1) {
             uint64_t apart_ns = v->came_ns[k] - v->closed_ns[k];
+            uint64_t most_ns = v->parks ? apart_ns / PARKED_PART : apart_ns;
             closes = v->now_ns - v->came_ns[k] >=
-                     (apart_ns < WAIT_MOST_NS ? apart_ns : WAIT_MOST_NS);
+                     (most_ns < WAIT_MOST_NS ? most_ns : WAIT_MOST_NS);
         }
     return closes;
 }
@@ -88,7 +89,7 @@ static bool is_over(const struct ranks *m, uint32_t number)
 static struct joint_view see(struct ranks *m)
 {
     struct ranks_joint *j = m->joint;
-    struct joint_view v = {.now_ns = m->now_ns, .came_ns = j->came_ns,
+    struct joint_view v = {.now_ns = m->now_ns, .parks = m->parks, .came_ns = j->came_ns,
                            .closed_ns = j->closed_ns};
 
     for (int k = 0; k < m->place.local_size; k++) {

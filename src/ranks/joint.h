@@ -9,6 +9,7 @@
 struct joint_view {
     uint64_t all, here, away;       /* here: wait for the next joint exchange; away: did
                                        not come in time, and are not waited for */
+    bool parks;                     /* workers wait meanwhile */
     uint64_t now_ns;
     const uint64_t *came_ns;        /* each that is here waits since then, */
     const uint64_t *closed_ns;      /* and its last joint exchange was closed then */

@@ -109,6 +109,7 @@ struct ranks {
     uint64_t now_ns;                    /* of the last poll */
     double start_s;
     bool started, had_state, collective, in_place;
+    bool parks;                         /* workers wait for each exchange */
     bool messages;                      /* the address asks for messages also within a
                                            host */
     bool left, bye;                     /* LEAVE is sent; all have left */

@@ -102,6 +102,7 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
     m->f.host = m->place.host_number;
     m->f.hosts = m->place.hosts;
     m->f.local_rank = m->place.local_rank;
+    m->parks = options->parks;
     m->f.wire = m->f.size > 1 ? options->wire : WIRE_F32;
     m->messages = wants_messages(options);
     if (m->place.hosts == 1 && m->place.size > 1 && m->place.size <= MACHINE_SLOTS &&

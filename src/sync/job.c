@@ -78,6 +78,8 @@ static descant_status open_fabric(struct descant *job, const struct descant_opti
                                      .rate = job->plan.when == PLAN_SHADOW
                                                  ? job->sync_rate : 0,
                                      .wire = (enum wire)job->plan.wire,
+                                     .parks = job->plan.when == PLAN_EVERY &&
+                                              job->plan.delay == 0,
                                      .log = &job->log};
     status = type->open(&job->fabric, &options);
     if (status != DESCANT_OK)
