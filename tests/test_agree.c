@@ -449,21 +449,19 @@ START_TEST(another_result_is_refused)
 {
     static const struct fabric_agree other = {.offer = take_it, .look = give_another};
     struct descant *job = begin("self", "none", 0, 1);
-    const struct fabric_type *own = job->fabric->type;
-    struct fabric_type type = *own;
+    struct fabric_type type = *job->fabric->type;
     double x[2] = {1, 2};
     int flag = 0;
     size_t n = 0;
 
-    start_job(job);
     type.agree = &other;
-    job->fabric->type = &type;
+    job->fabric->type = &type;          /* until close */
+    start_job(job);
     ck_assert_int_eq(descant_agree_mean(job, x, 1), DESCANT_MISMATCH);
     ck_assert_int_eq(descant_agree_any(job, &flag), DESCANT_MISMATCH);
     ck_assert_int_eq(descant_agree_broadcast(job, x, sizeof x, &n, 1), DESCANT_MISMATCH);
     ck_assert(x[0] == 1 && x[1] == 2 && flag == 0 && n == 0);
     ck_assert_ptr_nonnull(strstr(descant_last_error(), "another agreement without this"));
-    job->fabric->type = own;
     descant_close(job);
 }
 END_TEST
