@@ -137,8 +137,8 @@ struct tcp_peer {
 enum { TCP_IN = 16 << 10, TCP_OUT = 32 << 10 };      /* of a peer that is known, */
 enum { TCP_FIRST = 2 << 10 };                        /* and before that, each way */
 enum { TCP_STRANGERS = 256 };           /* connections that are no peer's, at a time */
-enum { TCP_BREAKS_MS = 8000 };  /* bytes that were sent and not confirmed for so long break
-                                   a connection */
+enum { TCP_BREAKS_MS = 8000 };          /* bytes that are not confirmed for so long break
+                                           a connection */
 
 enum tcp_state {
     TCP_CONNECTING, TCP_GREETS, TCP_LISTENS,    /* LISTENS: for a stranger's HELLO */

@@ -130,8 +130,8 @@ bool ranks_agree_tell(struct ranks *m, int rank)
 
 /* --- words that come --- */
 
-/* Numbers and epochs that no job comes to are a liar's: kept, they would make honest words
- * look as lies, and newer than all that follow. */
+/* Numbers and epochs that no job comes to are a liar's: kept, they would make honest
+ * words look as lies, and newer than all that follow. */
 static bool is_believed(const struct ranks *m, const struct ranks_word *word)
 {
     uint64_t epoch = ledger_view(m->ledger).epoch;

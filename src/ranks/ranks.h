@@ -626,7 +626,7 @@ void ranks_agree_fini(struct ranks *m);
 void ranks_agree_form(struct ranks *m);     /* this rank is one of the founders */
 void ranks_agree_forget(struct ranks *m);   /* what it knows is of a job that has ended */
 struct ranks_kept *ranks_agree_kept(struct ranks *m);
-uint64_t ranks_agree_number(const struct ranks *m);     /* of the last answer; for tests */
+uint64_t ranks_agree_number(const struct ranks *m);     /* of the last answer; tests */
 void ranks_agree_pack(struct ranks_word *word, const struct agree_value *value);
 void ranks_agree_unpack(const struct ranks_word *word, struct agree_value *value);
 void ranks_agree_hear(struct ranks *m, const struct ranks_word *word);

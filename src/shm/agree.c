@@ -83,8 +83,8 @@ static struct agree_offer offer_of(const struct shm *shm, unsigned slot, uint64_
                                 .value = waits ? &offer->value : NULL};
 }
 
-/* Trainers at work, ascending by rank: members, which no trainer at its end is while others
- * are at work. slots: of each. */
+/* Trainers at work, ascending by rank: members, which no trainer at its end is while
+ * others are at work. slots: of each. */
 static int at_work(const struct shm *shm, uint64_t number, struct agree_offer *offers,
                    unsigned *slots)
 {
