@@ -7,7 +7,7 @@
 #include "ranks/ledger.h"
 
 enum {
-    RANKS_PROTOCOL = 14,        /* of the words and pieces between ranks */
+    RANKS_PROTOCOL = 15,        /* of the words and pieces between ranks */
     RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
