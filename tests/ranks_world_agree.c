@@ -96,7 +96,7 @@ static void check_mean(struct ranks_world *w, int rank, const struct agree_value
 static void take(struct ranks_world *w, int rank, const struct agree_value *value)
 {
     struct trainer_agree *a = &w->trainers[rank].agree;
-    const struct agreed mine = {ranks_agree_kept(ranks_of(w->trainers[rank].f))->number,
+    const struct agreed mine = {ranks_agree_number(ranks_of(w->trainers[rank].f)),
                                 hash_of(value), epoch_of(&w->trainers[rank])};
 
     a->open = false;

@@ -26,7 +26,8 @@ struct agreeing {
 static struct agree_page {
     struct agreeing trainers[MOST];
     _Atomic bool stop;
-    _Atomic bool holds[MOST];           /* this one begins no agreement; written by the test */
+    _Atomic bool holds[MOST];           /* this one begins no agreement; written by the test, */
+    _Atomic bool held[MOST];            /* and it has begun none since; by the trainer */
 } *page;
 
 static char address[300];
@@ -87,7 +88,7 @@ static int train(int rank, int size)
     if (shadow)
         pthread_create(&worker, NULL, step_on, &work);
     while (stops == 0) {
-        while (page->holds[rank])
+        while ((page->held[rank] = page->holds[rank]))
             clock_sleep_until(clock_now_ns() + 1000000);
         stops = agree(job, work.mine, rank);
         for (int i = 0; !shadow && stops == 0 && i < 4; i++)
@@ -158,17 +159,17 @@ static void agree_on(int from, int to, int more)
     }
 }
 
-/* The others' calls wait for this one, which makes none. */
+/* Founders' calls wait for this one, which makes none: they are in the agreement after its
+ * last. */
 static void hold(int rank, int ranks)
 {
     page->holds[rank] = true;
+    AWAIT(page->held[rank]);
     for (int k = 0; k < ranks; k++) {
         const struct agreeing *one = &page->trainers[k];
-        AWAIT(k == rank || (one->calls > one->agreed && one->calls > 1));
+        AWAIT(k == rank ||
+              (one->agreed == page->trainers[rank].agreed && one->calls > one->agreed));
     }
-    clock_sleep_until(clock_now_ns() + 20000000);
-    for (int k = 0; k < ranks; k++)
-        AWAIT(k == rank || page->trainers[k].calls > page->trainers[k].agreed);
 }
 
 /* Founders have the same numbers. */

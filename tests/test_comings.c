@@ -740,6 +740,33 @@ static void stop_hearing(double for_s)
             more = true;
 }
 
+/* It pauses, or is cut off, as a long word of it is on its way: it keeps the room that the word
+ * was given, and the others hear each other. */
+START_TEST(a_word_of_one_that_pauses_holds_up_no_others)
+{
+    enum { STEPS = 16 };
+    const struct ranks_word long_word = {.what = WORD_AGREE_HAVE, .agree = 1, .kind = AGREE_MEAN,
+                                         .n = AGREE_BYTES};
+    static const char bytes[AGREE_BYTES];
+
+    for (int k = 0; k < 2 * STEPS; k++) {
+        open_of(4, 4);
+        go_on(4);
+        for (int to = 0; to < 2; to++)
+            ck_assert(ranks_tell(ranks_of(w.trainers[2].f), to, long_word, bytes, sizeof bytes));
+        world_fault(&w, k % 2 ? SIMULATED_PAUSE : SIMULATED_PART,
+                    world_now(&w) + 2e-5 * (k / 2), 20, 2, 1, 0);
+        run(5);
+        uint64_t before = world_rounds(&w);
+        run(2);
+        ck_assert_uint_gt(world_rounds(&w), before + 20);
+        run(20);
+        go_on(4);
+        shut();
+    }
+}
+END_TEST
+
 /* The last rank's arrivals may be lost. */
 static void open_elastic(int ranks)
 {
@@ -958,6 +985,7 @@ int main(void)
     tcase_add_test(all, a_newcomer_that_takes_nothing_is_put_out);
     tcase_add_test(all, gradients_are_no_state);
     tcase_add_test(all, gradients_are_missed);
+    tcase_add_test(all, a_word_of_one_that_pauses_holds_up_no_others);
     tcase_add_test(all, a_call_is_not_lost);
     tcase_add_test(all, a_void_is_not_lost);
     tcase_add_test(all, a_manifest_goes_to_each_leader);

@@ -611,6 +611,36 @@ static void a_process_that_meets_again_is_another(void)
     sync_all();
 }
 
+/* 9: a receive from LINK_ANY that bulk of one peer had taken goes to that of another, once
+ * the first one is forgotten. */
+static void a_receive_goes_on_to_another(void)
+{
+    enum { LONG = 50 * BULK, PASS = 20 };
+    struct contract_letter *any = hear(0, LINK_ANY, 5, LONG), *lost, *other;
+
+    lost = say(2, 0, 5, LONG, 1);
+    turn();
+    silent[2] = true;           /* it has asked for room, and sends nothing more */
+    for (int i = 0; i < PASS; i++)
+        turn();
+    other = say(1, 0, 5, BULK, 2);
+    for (int i = 0; i < PASS; i++)
+        turn();
+    NEED(is_open(lost) && is_open(any) && is_open(other));
+    NEED(ends[2]->type->close(ends[2], false));
+    ends[2] = NULL;
+    silent[2] = lost->open = false;
+    await_gone(0, 2);
+    forget(0, 2, LINK_PEER);
+    need_got(any, 1, BULK, 2);
+    need_sent(other);
+    await_gone(1, 2);
+    forget(1, 2, LINK_PEER);
+    open_ends();
+    for (int k = 0; k < RANKS; k++)
+        await_comings(k);
+}
+
 /* 9: the other end is told; neither hears the other until one has met anew. */
 static void who_is_forgotten_is_told(void)
 {
@@ -729,6 +759,7 @@ START_TEST(simulated_ranks_keep_it)
     } else {
         what_had_left_comes_before_the_end();
         a_process_that_meets_again_is_another();
+        a_receive_goes_on_to_another();
         who_is_forgotten_is_told();
     }
     for (int k = 0; k < RANKS; k++)
@@ -788,6 +819,7 @@ START_TEST(ranks_over_tcp_keep_it)
     free_letters();
     what_had_left_comes_before_the_end();
     a_process_that_meets_again_is_another();
+    a_receive_goes_on_to_another();
     who_is_forgotten_is_told();
     free_letters();
     close_ends();

@@ -43,8 +43,8 @@
  *    ended for it still comes, and only then is the peer told as gone. forget gives all
  *    messages with the peer back as failed, and from then on the link touches none of
  *    their bytes. The memory of a failed receive may have been written to in part.
- *    Receives from LINK_ANY stay open. The two ends meet again only when one of them has
- *    closed its link and met anew.
+ *    Receives from LINK_ANY stay open, also for messages that have waited for one. The
+ *    two ends meet again only when one of them has closed its link and met anew.
  * 10. Series. Work that may be given up, as a round of exchanges, has a series that is
  *    higher than those before. A rank may forget all below a series: its own messages of
  *    lower series end as failed, as in 9, and those of its peers are thrown away when

@@ -350,6 +350,19 @@ static void take_any(struct tcp_peer *peer, struct tcp_in *in)
     open_receive(peer, in, r);
 }
 
+/* Messages that wait take the receives from LINK_ANY, peer by peer. */
+static void share_any(struct tcp_link *link, int tag)
+{
+    for (int i = 1; i <= link->size && link->any[tag]; i++) {
+        struct tcp_peer *peer = &link->peers[(link->turn + i) % link->size];
+        for (struct tcp_in *in = peer->ins; in; in = in->next)
+            if (in->tag == tag && !in->series && (in->words || in->want)) {
+                take_any(peer, in);
+                link->turn = peer->rank;
+            }
+    }
+}
+
 static struct tcp_receive *make_receive(void *p, size_t bytes,
                                         const struct link_message *message)
 {
@@ -385,14 +398,7 @@ bool tcp_receive_any(struct tcp_link *link, void *p, size_t bytes,
     if (!r)
         return no_memory(link);
     append(&link->any[tag], &link->last_any[tag], r);
-    for (int i = 1; i <= link->size && link->any[tag]; i++) {
-        struct tcp_peer *peer = &link->peers[(link->turn + i) % link->size];
-        for (struct tcp_in *in = peer->ins; in; in = in->next)
-            if (in->tag == tag && !in->series && (in->words || in->want)) {
-                take_any(peer, in);
-                link->turn = peer->rank;
-            }
-    }
+    share_any(link, tag);
     return true;
 }
 
@@ -688,6 +694,8 @@ void tcp_give_up(struct tcp_peer *peer, uint64_t below)
             at = &in->next;
         }
     }
+    for (int tag = 0; below == LINK_PEER && tag < LINK_TAGS; tag++)
+        share_any(peer->link, tag);     /* those that its bulk had taken */
 }
 
 /* Words that have ended and can leave: not those behind bulk, which is given up. */

@@ -76,6 +76,11 @@ struct ranks_kept *ranks_agree_kept(struct ranks *m)
     return &m->agree->kept;
 }
 
+uint64_t ranks_agree_number(const struct ranks *m)
+{
+    return m->agree->number;
+}
+
 /* --- values in words --- */
 
 void ranks_agree_pack(struct ranks_word *word, const struct agree_value *value)

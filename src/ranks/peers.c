@@ -306,9 +306,12 @@ void ranks_peers_time(struct ranks *m)
     m->looked_ns = m->now_ns;
     m->looks++;
     ranks_lead_time(m);
-    for (int k = 0; k < m->place.size; k++)
+    m->n_silent = 0;
+    for (int k = 0; k < m->place.size; k++) {
         if (k != m->f.rank)
             look_at(m, k);
+        m->n_silent += m->peers[k].generation && m->peers[k].silent;
+    }
     follow_leader(m);
     if (!m->place.fixed && m->members[m->f.rank] == m->place.generation)
         vouch(m);

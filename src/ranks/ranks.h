@@ -121,8 +121,10 @@ struct ranks {
     struct memory_block *blocks;        /* instead of `machine`, where this rank has the
                                            machine alone */
     /* words */
-    struct ranks_op word_op;
-    struct ranks_word *heard, *go;        /* word_bytes each */
+    struct ranks_listener *listeners;   /* n_listeners */
+    int n_listeners;
+    int n_silent;                       /* peers that are there, at the last look */
+    struct ranks_word *go;              /* word_bytes */
     size_t word_bytes;
     struct ranks_outgoing *idle_words[2], *last_word;   /* short, long */
     int words_out;
@@ -617,6 +619,7 @@ void ranks_agree_fini(struct ranks *m);
 void ranks_agree_form(struct ranks *m);     /* this rank is one of the founders */
 void ranks_agree_forget(struct ranks *m);   /* what it knows is of a job that has ended */
 struct ranks_kept *ranks_agree_kept(struct ranks *m);
+uint64_t ranks_agree_number(const struct ranks *m);     /* of the last answer; for tests */
 void ranks_agree_pack(struct ranks_word *word, const struct agree_value *value);
 void ranks_agree_unpack(const struct ranks_word *word, struct agree_value *value);
 void ranks_agree_hear(struct ranks *m, const struct ranks_word *word);

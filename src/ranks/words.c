@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Words: short messages, most of them between the coordinator and any rank. One receive
- * from any rank is always open, and opened again when its word has been heard, so that
- * words of one rank are heard in the order in which they were said. Where the link is
- * fixed the receive is opened after a GO only when the GO's round has begun here, for a
- * rank that only helps in a round may be sent the next GO meanwhile. A rank hears its
- * words to itself at once, so the coordinator closes no round while a GO waits here.
+/* Words: short messages, most of them between the coordinator and any rank. Receives from
+ * any rank are always open, and each is opened again when its word has been heard. Where
+ * ranks come and go there are several, and one more for each silent peer: a long word
+ * takes a receive before its bytes have come, and a peer that is paused or cut off
+ * meanwhile keeps it.
+ * Where the link is fixed there is one, so that words of one rank are heard in the order
+ * in which they were said, and it is opened after a GO only when the GO's round has begun
+ * here, for a rank that only helps in a round may be sent the next GO meanwhile. A rank
+ * hears its words to itself at once, so the coordinator closes no round while a GO waits
+ * here.
  *
  * A word that is said is copied, and the copy's memory is used again when it has gone
  * out. Nearly all words are short, so room for the longest list is taken only for lists.
@@ -22,6 +26,8 @@ enum { OUT_LEAST = 64, OUT_OF_EACH = 4 };
  * it is silent, and all words that matter are said again. */
 enum { OUT_TO_ONE = 64 };
 
+enum { LISTENERS = 4 };
+
 struct ranks_outgoing {
     struct ranks_op op;
     struct ranks_outgoing *next;      /* idle */
@@ -30,10 +36,18 @@ struct ranks_outgoing {
     struct ranks_word word[];         /* the word and its tail */
 };
 
+struct ranks_listener {
+    struct ranks_op op;
+    struct ranks_listener *next;
+    struct ranks_word word[];         /* word_bytes */
+};
+
 static void heard(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
+    const struct ranks_listener *listener = op->of;
+
     op->busy = false;
-    bool good = m->hear(m, ended->from, m->heard, ended->bytes);
+    bool good = m->hear(m, ended->from, listener->word, ended->bytes);
     m->deaf |= !good && m->place.fixed;
     ranks_listen(m);
 }
@@ -110,17 +124,36 @@ void ranks_take_part(struct ranks *m, const struct ranks_word *word)
     atomic_store_explicit(&m->f.epoch, word->epoch, memory_order_relaxed);
 }
 
+static bool add_listener(struct ranks *m)
+{
+    struct ranks_listener *listener = memory_take(sizeof *listener + m->word_bytes);
+
+    if (!listener) {
+        ranks_fail(m, DESCANT_MEMORY, "no memory for messages");
+        return false;
+    }
+    listener->op = (struct ranks_op){.ended = heard, .rank = LINK_ANY, .of = listener};
+    listener->next = m->listeners;
+    m->listeners = listener;
+    m->n_listeners++;
+    return true;
+}
+
 bool ranks_listen(struct ranks *m)
 {
     int most_out = OUT_LEAST + OUT_OF_EACH * m->place.size;
     bool holds = m->place.fixed &&
-                 ((m->go_waits && !m->leads) || m->words_out > most_out);
+                 ((m->go_waits && !m->leads) || m->words_out > most_out), good = true;
 
-    if (m->word_op.busy || m->deaf || holds)
+    if (m->deaf || holds)
         return true;
-    m->word_op.ended = heard;
-    m->word_op.rank = LINK_ANY;
-    return ranks_receive_any(m, &m->word_op, m->heard, m->word_bytes, TAG_WORD);
+    int wanted = m->place.fixed ? 1 : LISTENERS + m->n_silent;
+    while (m->n_listeners < wanted && add_listener(m))
+        ;
+    for (struct ranks_listener *h = m->listeners; h && good; h = h->next)
+        good = h->op.busy ||
+               ranks_receive_any(m, &h->op, h->word, m->word_bytes, TAG_WORD);
+    return good;
 }
 
 descant_status ranks_words_init(struct ranks *m)
@@ -130,11 +163,10 @@ descant_status ranks_words_init(struct ranks *m)
     _Static_assert(sizeof(struct ranks_entry) <= sizeof(struct ranks_run), "room");
     _Static_assert((int)RANKS_TEXT <= (int)AGREE_BYTES, "room");
     m->word_bytes = sizeof(struct ranks_word) + (runs > AGREE_BYTES ? runs : AGREE_BYTES);
-    m->heard = memory_take(m->word_bytes);
     m->go = memory_take(m->word_bytes);
     m->round.seats = memory_take_array(size, sizeof *m->round.seats);
     m->entries = memory_take_array(size, sizeof *m->entries);
-    if (!m->heard || !m->go || !m->round.seats || !m->entries)
+    if (!m->go || !m->round.seats || !m->entries)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for messages");
     return ranks_listen(m) ? DESCANT_OK : m->f.status;
 }
@@ -146,7 +178,11 @@ void ranks_words_fini(struct ranks *m)
         m->last_word = out->before;
         memory_give(out);
     }
-    memory_give(m->heard);
+    while (m->listeners) {
+        struct ranks_listener *listener = m->listeners;
+        m->listeners = listener->next;
+        memory_give(listener);
+    }
     memory_give(m->go);
     memory_give(m->round.seats);
     memory_give(m->entries);
