@@ -20,8 +20,9 @@
 
 enum {
     SERVED = RANKS_FETCHED,
-    STATE_SHARE = 8,    /* pieces of a state, for each piece of an elastic exchange, */
-    PATIENCE = 100      /* which leaves after dead / 100 in any case */
+    STATE_SHARE = 8,    /* pieces of a state, for each piece of an elastic exchange */
+    PAUSE = 100         /* a state of which no piece has left for dead / 100 is not on its
+                           way */
 };
 
 /* A piece that another rank wants of this one. */
@@ -35,8 +36,8 @@ struct served_want {
 struct ranks_donor {
     struct served_want *served[SERVED];
     struct ranks_requests all;
-    uint64_t given;             /* pieces that have been taken */
-    uint64_t let_given, let_ns; /* when the last piece of an exchange was let through */
+    uint64_t given, gave_ns;    /* pieces of states that have left; the last one did */
+    uint64_t let_given;         /* when a piece of an exchange was let through */
 };
 
 /* --- the pieces of a version --- */
@@ -174,6 +175,10 @@ static void serve(struct ranks *m, struct served_want *s)
         out->note = m->x.note;
         bytes = out->piece ? write_floats(m, out) : write_list(m, out);
     }
+    if (out->which == VERSION_STATE && bytes && out->piece) {
+        m->donor->given++;
+        m->donor->gave_ns = m->now_ns;
+    }
     s->answered_ns = m->now_ns;
     ranks_send_op(m, &s->request.send, out, sizeof *out + bytes, TAG_VERSION);
 }
@@ -225,7 +230,6 @@ static void served(struct ranks *m, struct ranks_op *op, const struct link_ended
 
     (void)ended;
     op->busy = false;
-    m->donor->given++;
     if (s->request.parked)
         ranks_request_release(&m->donor->all, &s->request);
     else
@@ -243,30 +247,15 @@ static void serve_again(struct ranks *m, struct served_want *s)
         ranks_request_release(&m->donor->all, &s->request);
 }
 
-/* An answer that a slow taker leaves is parked, and does not count. */
-static bool gives_state(const struct ranks *m)
-{
-    for (int i = 0; i < SERVED; i++) {
-        const struct ranks_request *r = &m->donor->served[i]->request;
-        const struct version_answer *out = r->out;
-        if (r->send.busy && out->version.epoch && out->piece &&
-            out->which == VERSION_STATE)
-            return true;
-    }
-    return false;
-}
-
 bool ranks_donor_first(struct ranks *m)
 {
     struct ranks_donor *d = m->donor;
 
-    if (!d || !gives_state(m))
+    if (!d || !d->given || m->now_ns >= d->gave_ns + m->dead_ns / PAUSE)
         return false;
-    if (d->given < d->let_given + STATE_SHARE &&
-        m->now_ns < d->let_ns + m->dead_ns / PATIENCE)
+    if (d->given < d->let_given + STATE_SHARE)
         return true;
     d->let_given = d->given;
-    d->let_ns = m->now_ns;
     return false;
 }
 
