@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20, LEAST_ROOM = 16 };
 
@@ -48,6 +49,15 @@ void *memory_take(size_t bytes)
         memset(taken, 0, rounded);                  /* locked pages are not given back */
     atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
     return taken;
+}
+
+void memory_ready(void *p, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)p / page * page;
+    uintptr_t to = ((uintptr_t)p + bytes + page - 1) / page * page;
+
+    madvise((void *)from, to - from, MADV_POPULATE_WRITE);
 }
 
 void *memory_take_array(size_t n, size_t size)

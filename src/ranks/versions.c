@@ -227,12 +227,26 @@ static bool read_list(struct ranks *m, const struct version_answer *a, size_t by
     return true;
 }
 
+/* The pages of a newcomer's own vector are taken while its state comes, for merging waits
+ * for them. */
+static void make_ready(const struct ranks *m, struct chunk chunk)
+{
+    const float *p;
+
+    for (size_t run; chunk.n; chunk.from += run, chunk.n -= run) {
+        run = vector_reach(&m->segments, chunk.from, &p);
+        run = run < chunk.n ? run : chunk.n;
+        if (p)
+            memory_ready((float *)(uintptr_t)p, run * sizeof *p);
+    }
+}
+
 static bool read_floats(struct ranks *m, const struct version_answer *a, size_t bytes)
 {
     bool rows = m->versions->taken.which == VERSION_ROWS;
     struct chunk chunk;
 
-    ranks_version_place(m, a->piece, a->n, &chunk);
+    size_t which = ranks_version_place(m, a->piece, a->n, &chunk);
     if (bytes != chunk.n * sizeof(float))
         return false;
     if (rows) {
@@ -243,6 +257,8 @@ static bool read_floats(struct ranks *m, const struct version_answer *a, size_t 
     }
     m->held.mean = 0;
     memcpy(goes_to(m, a->piece, &chunk), a->floats, bytes);
+    if (which == 0 && !m->has_state)
+        make_ready(m, chunk);
     return true;
 }
 

@@ -7,7 +7,7 @@
 #include "ranks/ranks.h"
 
 /* Pieces that a taker asks for at once, and a donor gives. */
-enum { RANKS_FETCHED = 2 * RANKS_DEPTH };
+enum { RANKS_FETCHED = 16 };
 
 struct version_want {
     struct ledger_version version;
