@@ -115,7 +115,7 @@ static double time_of_a_newcomer(bool elastic, double moment)
 START_TEST(a_newcomer_trains_soon)
 {
     double bytes_s = _i ? 1 : 2;        /* the centre; G as the vector, and as outer[0] */
-    for (double moment = 0; moment < 2; moment += 0.45) {
+    for (double moment = 0; moment < 2; moment += 0.9) {
         double took = time_of_a_newcomer(_i, moment);
         ck_assert_msg(took < 1.3 * bytes_s, "%.2f times the bytes' time at %.2f", took / bytes_s,
                       moment);
@@ -744,7 +744,7 @@ static void stop_hearing(double for_s)
  * was given, and the others hear each other. */
 START_TEST(a_word_of_one_that_pauses_holds_up_no_others)
 {
-    enum { STEPS = 16 };
+    enum { STEPS = 4 };
     const struct ranks_word long_word = {.what = WORD_AGREE_HAVE, .agree = 1, .kind = AGREE_MEAN,
                                          .n = AGREE_BYTES};
     static const char bytes[AGREE_BYTES];
@@ -755,12 +755,12 @@ START_TEST(a_word_of_one_that_pauses_holds_up_no_others)
         for (int to = 0; to < 2; to++)
             ck_assert(ranks_tell(ranks_of(w.trainers[2].f), to, long_word, bytes, sizeof bytes));
         world_fault(&w, k % 2 ? SIMULATED_PAUSE : SIMULATED_PART,
-                    world_now(&w) + 2e-5 * (k / 2), 20, 2, 1, 0);
-        run(5);
+                    world_now(&w) + 5e-5 * (k / 2), 8, 2, 1, 0);
+        run(4);
         uint64_t before = world_rounds(&w);
-        run(2);
-        ck_assert_uint_gt(world_rounds(&w), before + 20);
-        run(20);
+        run(1);
+        ck_assert_uint_gt(world_rounds(&w), before + 10);
+        run(5);
         go_on(4);
         shut();
     }
