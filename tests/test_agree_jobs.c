@@ -105,8 +105,9 @@ static int train(int rank, int size)
     if (shadow)
         pthread_create(&worker, NULL, step_on, &work);
     while (stops == 0) {
-        while ((page->held[rank] = page->holds[rank]))
-            clock_sleep_until(clock_now_ns() + 1000000);
+        for (; page->holds[rank]; clock_sleep_until(clock_now_ns() + 1000000))
+            page->held[rank] = true;
+        page->held[rank] = false;
         stops = agree(job, work.mine, rank);
         for (int i = 0; !shadow && stops == 0 && i < 4; i++)
             if (descant_step(job) != DESCANT_OK)
