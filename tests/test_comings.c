@@ -95,7 +95,7 @@ static double time_of_a_newcomer(bool elastic, double moment)
     w.n = MODEL;
     w.elastic = elastic;
     found();
-    run(8 + moment);
+    run(4 + moment);
     world_come(&w, 2);
     double came = world_now(&w);
     while (w.trainers[2].states == 0) {
@@ -104,7 +104,7 @@ static double time_of_a_newcomer(bool elastic, double moment)
     }
     double took = world_now(&w) - came;
     uint64_t before = world_rounds(&w);
-    run(8);
+    run(4);
     ck_assert_int_eq(atomic_load(&w.trainers[0].f->members), 3);
     ck_assert_uint_gt(world_rounds(&w), before);
     ck_assert_uint_gt(w.trainers[2].exchanges, 1);

@@ -63,13 +63,13 @@ bool ranks_joint_closes(const struct joint_view *v)
 {
     bool closes = v->here && (v->here | v->away) == v->all;
 
-    for (int k = 0; k < MACHINE_SLOTS && !closes; k++)
-        if (v->here >> k & 1) {
-            uint64_t apart_ns = v->came_ns[k] - v->closed_ns[k];
-            uint64_t most_ns = v->parks ? apart_ns / PARKED_PART : apart_ns;
-            closes = v->now_ns - v->came_ns[k] >=
-                     (most_ns < WAIT_MOST_NS ? most_ns : WAIT_MOST_NS);
-        }
+    for (uint64_t left = v->here; left && !closes; left &= left - 1) {
+        int k = __builtin_ctzll(left);
+        uint64_t apart_ns = v->came_ns[k] - v->closed_ns[k];
+        uint64_t most_ns = v->parks ? apart_ns / PARKED_PART : apart_ns;
+        closes = v->now_ns - v->came_ns[k] >=
+                 (most_ns < WAIT_MOST_NS ? most_ns : WAIT_MOST_NS);
+    }
     return closes;
 }
 

@@ -254,7 +254,7 @@ static bool needs_epoch(const struct ledger *l)
         return true;
     if (!l->uneven)
         return false;
-    bool quiet = is_quiet(l), gives = gives_way(l);
+    bool quiet = is_quiet(l);
     for (int r = 0; r < l->o.ranks; r++) {
         const struct ledger_seat *s = &l->seats[r];
         bool member = s->in_list[MEMBER] != 0;
@@ -263,7 +263,7 @@ static bool needs_epoch(const struct ledger *l)
             (quiet && is_here(l, s) && s->told.leaves) ||
             (quiet && is_newcomer(l, s) && !s->outdated &&
              ledger_same(s->told.version, l->held)) ||
-            (gives && is_newcomer(l, s) && !s->outdated && !s->is_slow))
+            (!quiet && is_newcomer(l, s) && !s->outdated && !s->is_slow && gives_way(l)))
             return true;
     }
     return false;
