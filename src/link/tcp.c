@@ -307,7 +307,7 @@ static bool listen_anywhere(struct tcp_link *link, struct link_entry *entry)
     const struct tcp_options *o = &link->options;
     bool local = is_local(&link->meeting), six = link->meeting.ss_family == AF_INET6;
     struct sockaddr_storage any = {.ss_family = link->meeting.ss_family};
-    int error;
+    int error = EADDRINUSE;
 
     if (*o->interface && !local && !address_of(o->interface, any.ss_family, &any))
         return fails(entry, DESCANT_BAD_ADDRESS,
