@@ -164,6 +164,21 @@ START_TEST(large_memory_is_not_touched)
 }
 END_TEST
 
+START_TEST(memory_is_made_ready)
+{
+    unsigned char *p = memory_take(LARGE);
+    ck_assert_ptr_nonnull(p);
+    p[5] = 7;
+    long before = resident_kb();
+    memory_ready(p + 3, LARGE / 2);
+    long grown = resident_kb() - before;
+    ck_assert_int_ge(grown, LARGE / 2 / 1024 - 4096);   /* less the page of p[5] */
+    ck_assert_int_lt(grown, LARGE / 1024 * 3 / 4);
+    ck_assert(p[5] == 7 && count_not_zero(p, LARGE) == 1);
+    memory_give(p);
+}
+END_TEST
+
 /* The allocator hands the same pages out again. */
 START_TEST(large_memory_is_zeroed_again)
 {
@@ -579,6 +594,7 @@ int main(void)
     tcase_add_test(tests, callbacks_come_one_at_a_time);
     tcase_add_test(tests, memory_is_zeroed_and_aligned);
     tcase_add_test(tests, large_memory_is_not_touched);
+    tcase_add_test(tests, memory_is_made_ready);
     tcase_add_test(tests, large_memory_is_zeroed_again);
     tcase_add_test(tests, the_pages_of_a_block_are_taken);
     tcase_add_test(tests, memory_overflow_is_refused);

@@ -377,8 +377,8 @@ static bool has(int rank, size_t i)
     return i % 1024 < 100 && has_segment(rank, i);
 }
 
-/* What a rank does not have it does not pull at, and what no rank has stays as it is: not only is it not
- * pulled to 0. No more than that leaves the host. */
+/* A rank pulls at its own segments alone. Floats of no rank stay as they are, and are not pulled to 0.
+ * They do not leave the host, either. */
 START_TEST(gaps_are_left)
 {
     enum { SEGMENTS = 100, GAPPED = SEGMENTS * 1024 };

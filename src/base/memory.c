@@ -51,7 +51,7 @@ void *memory_take(size_t bytes)
     return taken;
 }
 
-void memory_ready(void *p, size_t bytes)
+void memory_ready(const void *p, size_t bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = (uintptr_t)p / page * page;

@@ -237,7 +237,7 @@ static void make_ready(const struct ranks *m, struct chunk chunk)
         run = vector_reach(&m->segments, chunk.from, &p);
         run = run < chunk.n ? run : chunk.n;
         if (p)
-            memory_ready((float *)(uintptr_t)p, run * sizeof *p);
+            memory_ready(p, run * sizeof *p);
     }
 }
 

@@ -4,6 +4,7 @@
  * ranks come and go there are several, and one more for each silent peer: a long word
  * takes a receive before its bytes have come, and a peer that is paused or cut off
  * meanwhile keeps it.
+ *
  * Where the link is fixed there is one, so that words of one rank are heard in the order
  * in which they were said, and it is opened after a GO only when the GO's round has begun
  * here, for a rank that only helps in a round may be sent the next GO meanwhile. A rank
