@@ -304,6 +304,7 @@ def part_kills():
             stall_ms=stall_ms(job.lives), came_s=statistics.median(came) / 1e3,
             came_most_s=max(came) / 1e3, together_s=together_s,
             memory_mb=witness[0][2] / 1e3, memory_grown_mb=(witness[-1][2] - witness[0][2]) / 1e3,
+            memory_grown_late_mb=(witness[-1][2] - witness[len(witness) // 2][2]) / 1e3,
             fds=witness[0][3], fds_last=witness[-1][3], fds_most=max(seen[3] for seen in job.seen),
             threads=witness[0][4], threads_last=witness[-1][4],
             threads_most=max(seen[4] for seen in job.seen), left_behind=left_behind(),
