@@ -307,6 +307,8 @@ class Threads(unittest.TestCase):
             self.addCleanup(patched.stop)
         self.cuda.gate.set()
         self.model = nn.Linear(8, 4)
+        with torch.no_grad():
+            self.model.weight.fill_(0.5)
         self.sync = descant.attach(self.model, plan="shadow-easgd,gap=1000000", job="self")
         self.addCleanup(self.sync.close)
 
