@@ -366,8 +366,9 @@ class Threads(unittest.TestCase):
             signal.alarm(60)
             self.sync.close()
             os._exit(0)
-        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        _, status = os.waitpid(pid, 0)
         self.cuda.gate.set()
+        self.assertEqual(status, 0)
 
 
 if __name__ == "__main__":
