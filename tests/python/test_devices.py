@@ -3,7 +3,8 @@
 four trainers that share the device, through the checks of on_device.py. Nothing is forked here, unlike
 in the other tests (together.py): a process that has used CUDA has no use for a fork.
 
-DESCANT_DEVICE=cpu: these checks without a device, to try them."""
+DESCANT_DEVICE=cpu: these checks without a device, to try them. DESCANT_CHECKS: the names of some.
+DESCANT_SECONDS (200): the most that they may take; what was made until then is told."""
 
 import json
 import os
@@ -11,6 +12,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import torch
@@ -108,8 +110,9 @@ class Trainers(unittest.TestCase):
                     env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(size), "DEVICE": DEVICE,
                          "JOB": f"devices-{os.getpid()}-{size}", "OMP_NUM_THREADS": "1"})
                     for rank in range(size)]
+            until = time.monotonic() + float(os.environ.get("DESCANT_SECONDS", 200))
             try:
-                ends = [each.wait(200) for each in started]
+                ends = [each.wait(max(until - time.monotonic(), 0)) for each in started]
             except subprocess.TimeoutExpired:
                 ends = ["too late"] * size
             for each in started:
