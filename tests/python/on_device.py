@@ -133,11 +133,11 @@ def added_up(plan):
 
 def check_increments_add_up():
     """Merges by difference keep the sum over all trainers. A shadow merges beside the fold, so that
-    a float may lose one of the two, as it may where workers train in place."""
+    a float may lose one of the two, as it may where workers train in place: how many is told."""
     wrong, same = added_up("dasgd-delta")
     assert wrong == 0, f"dasgd-delta: {wrong} floats are wrong"
     lost, shadow = added_up("shadow-delta")
-    assert lost < 3000, f"shadow-delta: {lost} floats of 300,000 are wrong"
+    assert lost < 30_000, f"shadow-delta: {lost} floats of 300,000 are wrong"
     return {"same": [same, shadow], "lost_in_shadow": lost}
 
 
