@@ -61,6 +61,9 @@ class Loop:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001, momentum=0.9)
         self.calls = []
 
+    def wait(self):
+        """Until all is done that was begun."""
+
     def step(self, k, model, after):
         self.optimizer.zero_grad()
         self.loss_of(model, k).backward()
@@ -73,11 +76,13 @@ class Loop:
         """Steps a second, of so many seconds."""
         for k in range(WARM):
             self.step(k, self.model, after)
+        self.wait()
         self.calls.clear()
         k, start = 0, time.perf_counter()
         while time.perf_counter() < start + seconds:
             self.step(k, self.model, after)
             k += 1
+        self.wait()
         return k / (time.perf_counter() - start)
 
     def rate_of(self, steps, model, after):
@@ -105,63 +110,82 @@ def say(**figures):
     print(json.dumps({"bench": "torch", **figures}), flush=True)
 
 
+# of Student's distribution, for 1, 2, … degrees of freedom
+T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20)
+
+
+def interval(ratios):
+    """Of 95 %, for their mean by multiplication."""
+    logs = [math.log(ratio) for ratio in ratios]
+    if len(logs) < 2:
+        return None
+    wide = T95[min(len(logs) - 1, len(T95)) - 1] * statistics.stdev(logs) / len(logs) ** 0.5
+    return [round(math.exp(statistics.mean(logs) + k * wide), 4) for k in (-1, 1)]
+
+
 def tell_pairs(pairs, orders, calls=(), **settings):
     ratios = [with_it / without for with_it, without in pairs]
     if calls:
         settings["step_us"] = round(1e6 * statistics.median(calls), 2)
+        settings["step_p99_us"] = round(1e6 * sorted(calls)[len(calls) * 99 // 100], 2)
     say(**settings, pairs=len(pairs), ratio=round(of_orders(ratios, orders), 4),
-        ratio_least=round(min(ratios), 4), ratio_most=round(max(ratios), 4),
+        ratio_95=interval(ratios), ratio_least=round(min(ratios), 4), ratio_most=round(max(ratios), 4),
         steps_per_s=round(statistics.median(a for a, _ in pairs), 2),
         none_steps_per_s=round(statistics.median(b for _, b in pairs), 2))
 
 
 # --- Descant ---
 
-def run(loop, plan, job, seconds):
-    with descant.attach(loop.model, plan=plan, job=job) as sync:
-        return loop.rate(seconds, sync.step)
-
-
-def rounds_of(name, n, seconds, plans, job_of):
-    """The rate under each plan of each round, and what each sync.step() took. job_of: the address
-    for the i-th of round k."""
-    loop, rates, calls = Loop(name), [], {plan: [] for plan in plans}
+def rounds_of(loop, n, seconds, plans, job_of):
+    """The rate under each plan of each round, what each sync.step() took, and the rounds a second
+    that were merged. job_of: the address for the i-th of round k."""
+    rates, calls, merged = [], {plan: [] for plan in plans}, {plan: [] for plan in plans}
     for k in range(n):
         rate = {}
         for plan in turned(plans, k):
-            rate[plan] = run(loop, plan, job_of(k, len(rate)), seconds)
+            with descant.attach(loop.model, plan=plan, job=job_of(k, len(rate))) as sync:
+                rate[plan] = loop.rate(seconds, sync.step)
+                stats = sync.stats()
+            merged[plan].append(stats["rounds"] / stats["wall_s"])
             calls[plan] += loop.calls
         rates.append(rate)
-    return rates, calls
+    return rates, calls, merged
 
 
-def trainer(rank, name, link, n, seconds, plans, folder):
-    os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+def trainer(rank, size, make, link, n, seconds, plans, folder):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size))
     of_link = "" if link == "none" else "," + link
-    said = rounds_of(name, n, seconds, plans,
+    said = rounds_of(make(), n, seconds, plans,
                      lambda k, i: f"shm:bench-{os.getppid()}-{k}-{i}{of_link}")
     pathlib.Path(folder, str(rank)).write_text(json.dumps(said))
 
 
-def tell_plans(both, plans, **settings):
-    (first, calls), (second, _) = both
-    rounds = [{plan: (x[plan] + y[plan]) / 2 for plan in x} for x, y in zip(first, second)]
+def of_trainers(size, make, link, n, seconds, plans):
+    """What rounds_of has of each of so many processes, whose loop make() makes."""
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.start_processes(
+            trainer, (size, make, link, int(n), float(seconds), plans, folder), size,
+            start_method="fork")
+        return [json.loads(pathlib.Path(folder, str(rank)).read_text()) for rank in range(size)]
+
+
+def tell_plans(said, plans, **settings):
+    """said: what rounds_of has of each trainer."""
+    (_, calls, merged), *_ = said
+    rounds = [{plan: statistics.mean(each[plan] for each in of_all) for plan in of_all[0]}
+              for of_all in zip(*(rates for rates, _, _ in said))]
     for plan in plans:
         tell_pairs([(each[plan], each["none"]) for each in rounds], 1 + len(plans), calls[plan],
-                   plan=plan, **settings)
+                   plan=plan, rounds_per_s=round(statistics.median(merged[plan]), 2), **settings)
 
 
 def part_pairs(name, link, n, seconds, *plans):
-    with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.start_processes(
-            trainer, (name, link, int(n), float(seconds), ("none", *plans), folder), 2,
-            start_method="fork")
-        both = [json.loads(pathlib.Path(folder, rank).read_text()) for rank in "01"]
-    tell_plans(both, plans, part="pairs", model=name, link=link)
+    said = of_trainers(2, lambda: Loop(name), link, n, seconds, ("none", *plans))
+    tell_plans(said, plans, part="pairs", model=name, link=link)
 
 
 def part_ranks(name, n, seconds, *plans):
-    said = rounds_of(name, int(n), float(seconds), ("none", *plans), lambda k, i: "mpi")
+    said = rounds_of(Loop(name), int(n), float(seconds), ("none", *plans), lambda k, i: "mpi")
     folder = pathlib.Path(os.environ["BENCH_FOLDER"])
     if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
         (folder / "unfinished").write_text(json.dumps(said))

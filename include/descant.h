@@ -185,6 +185,18 @@ DESCANT_API descant_status descant_attach(struct descant *job, const char *name,
 DESCANT_API descant_status descant_state(struct descant *job, const char *name,
                                          float *memory, size_t n, int squares);
 
+/* For parameters in memory that Descant cannot use, as a device's: each has a segment of
+ * alloc beside it, and the caller copies between the two. segments has `count` of them,
+ * of sizes[k] floats each. shown and values are two vectors with the floats of all, one
+ * segment behind the other; shown is zero at first. values comes with the parameters'
+ * floats. The changes since the last fold, values - shown, are added to the segments;
+ * shown becomes what the segments have now; and values what is to be added to the
+ * parameters, which is what rounds have changed. NULL for a segment leaves it out, with
+ * its part of both vectors. Under shadow plans any thread may call it while training goes
+ * on. Returns 1, or 0 if a segment has NaN or Inf. */
+DESCANT_API int descant_fold(float *const *segments, const size_t *sizes, size_t count,
+                             float *shown, float *values);
+
 /* Takes the segment out of the job: Descant never touches its memory again, and peers go
  * on with its last value. No step of this trainer may be under way. */
 DESCANT_API descant_status descant_detach(struct descant *job, const char *name);

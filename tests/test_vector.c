@@ -2,6 +2,7 @@
 /* Vectors in pieces against flat ones, and what every fabric decides alike. */
 #include "fabric/ruling.h"
 #include "harness/suite.h"
+#include "kernels/kernels.h"
 #include "kernels/vector.h"
 
 #include <check.h>
@@ -92,6 +93,54 @@ START_TEST(what_is_not_finite_moves_nothing)
 }
 END_TEST
 
+/* Of every length up to four vectors of the kernels and more; no bit differs. */
+START_TEST(a_fold_is_that_of_plain_loops)
+{
+    enum { MOST = 70 };
+    bool (*const fold)(float *, float *, float *, size_t) =
+        (_i ? &kernels_base : kernels_best())->fold;
+    float w[MOST], shown[MOST], v[MOST], wanted[MOST], added[MOST];
+    struct rng rng;
+    rng_init(&rng, 4);
+    for (size_t n = 0; n < MOST; n++) {
+        for (size_t i = 0; i < n; i++) {
+            w[i] = (float)rng_normal(&rng);
+            shown[i] = (float)rng_normal(&rng);
+            v[i] = (float)rng_normal(&rng);
+            wanted[i] = w[i] + (v[i] - shown[i]);
+            added[i] = wanted[i] - v[i];
+        }
+        ck_assert(fold(w, shown, v, n));
+        ck_assert_mem_eq(w, wanted, n * sizeof *w);
+        ck_assert_mem_eq(shown, wanted, n * sizeof *w);
+        ck_assert_mem_eq(v, added, n * sizeof *w);
+        for (size_t i = 0; i < n; i++) {
+            v[i] = i % 2 ? NAN : INFINITY;
+            ck_assert(!fold(w, shown, v, n));
+            ck_assert(!isfinite(w[i]) && !isfinite(shown[i]) && isnan(v[i]));
+            w[i] = shown[i] = v[i] = 0;
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_segment_that_is_left_out_keeps_its_floats)
+{
+    float first[2] = {1, 2}, last[1] = {5};
+    float shown[6] = {1, 1, 7, 7, 7, 5}, values[6] = {1, 4, 8, 8, 8, 6};
+    float *const segments[] = {first, NULL, last};
+    ck_assert_int_eq(descant_fold(segments, (size_t[]){2, 3, 1}, 3, shown, values), 1);
+    ck_assert_mem_eq(first, ((float[]){1, 5}), sizeof first);
+    ck_assert_mem_eq(last, ((float[]){6}), sizeof last);
+    ck_assert_mem_eq(shown, ((float[]){1, 5, 7, 7, 7, 6}), sizeof shown);
+    ck_assert_mem_eq(values, ((float[]){0, 1, 8, 8, 8, 0}), sizeof values);
+    values[2] = NAN;
+    ck_assert_int_eq(descant_fold(segments, (size_t[]){2, 3, 1}, 3, shown, values), 1);
+    values[5] = NAN;
+    ck_assert_int_eq(descant_fold(segments, (size_t[]){2, 3, 1}, 3, shown, values), 0);
+}
+END_TEST
+
 START_TEST(shares_add_up_to_one)
 {
     static const struct {
@@ -138,6 +187,8 @@ int main(void)
 {
     TCase *all = new_case("vector", 60);
     tcase_add_test(all, pieces_read_as_one);
+    tcase_add_loop_test(all, a_fold_is_that_of_plain_loops, 0, 2);
+    tcase_add_test(all, a_segment_that_is_left_out_keeps_its_floats);
     tcase_add_test(all, the_centre_moves_where_there_is_memory);
     tcase_add_test(all, what_is_not_finite_moves_nothing);
     tcase_add_loop_test(all, shares_add_up_to_one, 0, 6);

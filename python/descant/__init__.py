@@ -65,8 +65,9 @@ def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *,
     DESCANT_TCP has (secret=FILE). rank, and size, the
     trainers to wait for: without them the launcher's; where there is none, the lowest rank that is
     free, and nobody is waited for. start_s: seconds that attach waits for the others. workers:
-    threads that will call step. Under shadow plans, sync_cpu is the share of a core that the exchange may use (0: a core, if one
-    is spare, else 0.02), and sync_rate the bytes a second (0: no limit).
+    threads that will call step. Under shadow plans, sync_cpu is the share of a core that the exchange
+    may use (0: a core, if one is spare, else 0.02), and as much again for each GPU's copies, and
+    sync_rate the bytes a second (0: no limit).
     optimizer: what it keeps in tensors of floats, as momentum, moments and counts of steps, is kept in
     step with the parameters, too; without it, each trainer's is its own. Under plans whose merges
     extrapolate (what=block, merge=delta) what may have to stay above zero, as Adam's sums of

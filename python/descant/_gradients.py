@@ -14,11 +14,17 @@ then all get the mean, in which a trainer without it counts as zero, and if none
 one. DDP with find_unused_parameters does the same. sick: some trainer's has NaN or Inf. The library
 would leave such a trainer out of the mean. With DDP all get to see it, and a GradScaler in each
 leaves out the same step and lowers its scale; so the vector goes finite, and what was sick
-somewhere becomes NaN everywhere. By hand (spread=False) the library does as it does elsewhere."""
+somewhere becomes NaN everywhere. By hand (spread=False) the library does as it does elsewhere.
+
+The vector is the host's, and pinned where some gradients are on a GPU. Training's stream copies
+these; the host waits for it once, before it touches the vector itself, and so for the copies back
+of the mean before, too."""
 
 import contextlib
 import math
 from typing import Any, Callable, Iterator, List, Sequence, Tuple
+
+from ._staging import floats
 
 
 class Gradients:
@@ -28,7 +34,8 @@ class Gradients:
         import torch
         self._tensors, self._mean = tensors, mean
         self._sizes = [tensor.numel() for _, tensor in tensors]
-        self._flat = torch.empty(sum(self._sizes) + 1 + 2 * len(tensors))
+        self._gpus = {tensor.device for _, tensor in tensors if tensor.device.type == "cuda"}
+        self._flat = floats(sum(self._sizes) + 1 + 2 * len(tensors), pin_memory=bool(self._gpus))
 
     def _parts(self) -> Any:
         n = len(self._tensors)
@@ -40,13 +47,18 @@ class Gradients:
         parts, _, given, sick = self._parts()
         for (name, tensor), part in zip(self._tensors, parts):
             if tensor.grad is None:
-                part.zero_()
-            elif tensor.grad.layout != torch.strided:
+                continue
+            if tensor.grad.layout != torch.strided:
                 raise TypeError(f"the gradient of '{name}' is of {tensor.grad.layout}: only dense "
                                 "ones are averaged")
-            else:
-                part.view(tensor.shape).copy_(tensor.grad.detach())
-        given.copy_(torch.tensor([float(tensor.grad is not None) for _, tensor in self._tensors]))
+            part.view(tensor.shape).copy_(tensor.grad.detach(), non_blocking=True)
+        for device in self._gpus:
+            torch.cuda.current_stream(device).synchronize()
+        are_given = [tensor.grad is not None for _, tensor in self._tensors]
+        for part, is_given in zip(parts, are_given):
+            if not is_given:
+                part.zero_()
+        given.copy_(torch.tensor(are_given, device="cpu"))
         sick.zero_()
         if spread and not math.isfinite(float(self._flat[:sum(self._sizes)].sum())):
             for k, part in enumerate(parts):
@@ -62,7 +74,7 @@ class Gradients:
                 part.fill_(float("nan"))
             value = part.view(tensor.shape)
             if tensor.grad is not None:
-                tensor.grad.detach().copy_(value)
+                tensor.grad.detach().copy_(value, non_blocking=True)
             elif is_given:
                 tensor.grad = value.to(tensor.device, tensor.dtype, copy=True)
 

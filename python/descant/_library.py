@@ -125,6 +125,7 @@ def _load() -> ctypes.CDLL:
             ("agree_mean", _INT, [job, ctypes.POINTER(_F64), size]),
             ("agree_any", _INT, [job, ctypes.POINTER(_INT)]),
             ("agree_broadcast", _INT, [job, ctypes.c_void_p, size, p_size, _INT]),
+            ("fold", _INT, [ctypes.c_void_p, p_size, size, ctypes.c_void_p, ctypes.c_void_p]),
             ("finish", _INT, [job, _INT]),
             ("tell", _INT, [job]), ("part", _INT, [job, _F64]),
             ("outer_save", _INT, [job, ctypes.c_void_p, p_size]),

@@ -291,13 +291,13 @@ def _check_group(group: List[_Extent], torch_there: bool) -> None:
         return
     if torch_there:
         import torch as library
-        as_strided = library.as_strided
+        as_strided, on_host = library.as_strided, {"device": "cpu"}
     else:
         import numpy as library
-        as_strided = library.lib.stride_tricks.as_strided
+        as_strided, on_host = library.lib.stride_tricks.as_strided, {}
     low, high = group[0].low, max(e.high for e in group)
     unit = reduce(math.gcd, (n for e in group for n in (e.low - low, e.item, *e.strides)))
-    owners = library.zeros((high - low) // unit, dtype=library.int32)
+    owners = library.zeros((high - low) // unit, dtype=library.int32, **on_host)
     for number, e in enumerate(group, 1):
         sizes = [n if s else 1 for n, s in zip(e.shape, e.strides)] + [e.item // unit]
         steps = [s // unit for s in e.strides] + [1]

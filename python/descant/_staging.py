@@ -5,114 +5,167 @@ with gaps. Each has a segment of floats beside it, its mirror, and shows what th
     gather      v = tensor + rest, of all tensors of a device in one vector there; rest is what a
                 half-precision tensor cannot show
     down        that vector to pinned memory of the host, by a stream of its own
-    fold        mirror += v - shown; shown = mirror: what training did goes in
-    up          shown - v, what the library has merged meanwhile, to the device
-    give        tensor, rest = the float32 of v + that, in two parts
+    fold        mirror += v - shown: what training did goes in; shown = mirror; and v becomes
+                shown - v, what the library has merged meanwhile (descant_fold)
+    up          that, to the device
+    give        tensor, rest = the float32 of tensor + rest + that, in two parts
 
-Under shadow plans a step never waits for a copy: `turn` does what can be done, and training goes on
-between gather and give, which is why an increment is given. Where a round belongs to one step,
-`push` before it and `pull` after it wait, and the mirror is given as it is: all trainers then have
-the same bits. To a tensor of doubles the difference is given, so that it keeps what floats cannot
-show; only what others began with, and what all end with, is the mirror itself. So is a mirror given
-that the library has healed, of a tensor with NaN or Inf: nothing can be added to those.
+Under shadow plans a step never waits: `turn` begins an exchange when none is under way, and gives
+what one has brought that has ended. Down, fold and up are a thread's, while training goes on between
+gather and give, which is why an increment is given. An exchange begins no sooner than that thread may
+work again: it has the share of a core that the library's shadow has. Where a round belongs to one
+step, `push` before it and `pull` after it wait, and the mirror is given as it is: all trainers then
+have the same bits. To a tensor of doubles the difference is given, so that it keeps what floats
+cannot show; only what others began with, and what all end with, is the mirror itself. So is a mirror
+given that the library has healed, of a tensor with NaN or Inf: nothing can be added to those.
 
-One thread, the caller's. Training's stream runs gather and give; the lane's own the copies, ordered
-after the one and before the other. On the CPU nothing moves, and host and device are one vector."""
+Training's stream, the one that is current where a step is called, runs gather and give; the lane's
+own stream the copies, ordered after the gather, and before the give, which waits for the thread.
+While an exchange is under way its vectors, _well and each tensor's sick and moves are the thread's;
+else they are the caller's: Lane.busy and Lane.wait order the two. On the CPU nothing moves, host and
+device are one vector, and the caller does it all."""
 
+import ctypes
 import math
-from typing import Any, Callable, List, Optional
+import os
+import time
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from ._job import Job
+from ._library import library, log
+
+PART = 4 << 20      # floats of one copy: training's own copies, as of a loss, get in between two
+
+
+def floats(n: int, **more: Any) -> Any:
+    """n zeros of float32, whatever the program's default type and device are."""
+    import torch
+    return torch.zeros(n, dtype=torch.float32, **{"device": "cpu", **more})
+
+
+def _each(name: str, pairs: Sequence[Tuple[Any, Any]]) -> None:
+    """target.name(source) of each pair: by few kernels, where this PyTorch can do that."""
+    import torch
+    together = getattr(torch, f"_foreach_{name}", None)
+    if together is not None and pairs:
+        together(*map(list, zip(*pairs)))
+        return
+    for target, source in pairs:
+        getattr(target, name)(source)
 
 
 class Lane:
-    """The way between a device and the host; one copy at a time."""
+    """The way between a device and the host; one exchange at a time. spent: seconds of CPU that the
+    last one took of its thread."""
+
+    spent = 0.0
 
     def __init__(self, device: Any):
         import torch
-        self._cuda = torch.cuda if device.type == "cuda" else None
         self._device = device
+        self._exchange: Any = None      # a future
+        self._pid = os.getpid()
+        self._cuda = torch.cuda if device.type == "cuda" else None
         if self._cuda:
+            import concurrent.futures
             self._stream = self._cuda.Stream(device)
-            self._event = self._cuda.Event()
+            self._event = self._cuda.Event(blocking=True)       # a wait for it sleeps
+            self._thread = concurrent.futures.ThreadPoolExecutor(1, "descant-lane")
 
     def host(self, flat: Any) -> Any:
         """Memory of the host for as much as flat, of the device, has."""
-        import torch
         if self._device.type == "cpu":
             return flat
-        return torch.zeros(flat.numel(), pin_memory=self._cuda is not None)
+        return floats(flat.numel(), pin_memory=self._cuda is not None)
+
+    def check(self) -> None:
+        if self._cuda and self._cuda.is_current_stream_capturing():
+            raise RuntimeError("sync.step() is being captured into a CUDA graph, which would exchange "
+                               "nothing when it is replayed: call it after the replay")
+
+    def uses(self, flat: Any) -> None:
+        """Training's stream of now, which may be another than flat was made in, is going to: flat's
+        memory is not given away before that is done."""
+        if self._cuda:
+            flat.record_stream(self._cuda.current_stream(self._device))
 
     def copy(self, target: Any, source: Any) -> None:
-        """After what training's stream was given; target may be used after arrived or wait."""
+        """After what training's stream was given; returns when target can be used."""
+        self._follow()
+        self._carry(target, source)
+
+    def start(self, flat: Any, host: Any, fold: Callable[[], None]) -> None:
+        """host gets flat, fold is called, and flat gets host: by the thread."""
+        self._follow()
+        if self._cuda:
+            self._exchange = self._thread.submit(self._exchanges, flat, host, fold)
+        else:
+            self._exchanges(flat, host, fold)
+
+    def _follow(self) -> None:
+        if self._cuda:
+            self._stream.wait_stream(self._cuda.current_stream(self._device))
+
+    def _exchanges(self, flat: Any, host: Any, fold: Callable[[], None]) -> None:
+        began = time.thread_time()
+        self._carry(host, flat)
+        fold()
+        self._carry(flat, host)
+        if self._cuda:
+            self.spent = time.thread_time() - began
+
+    def _carry(self, target: Any, source: Any) -> None:
         if not self._cuda:
             if target is not source:
                 target.copy_(source)
             return
-        self._stream.wait_stream(self._cuda.current_stream(self._device))
         with self._cuda.stream(self._stream):
-            target.copy_(source, non_blocking=True)
+            for into, part in zip(target.split(PART), source.split(PART)):
+                into.copy_(part, non_blocking=True)
             self._event.record()
+        self._event.synchronize()
 
-    def arrived(self) -> bool:
-        return not self._cuda or self._event.query()
+    def busy(self) -> bool:
+        return self._exchange is not None and not self._exchange.done()
 
     def wait(self) -> None:
-        if self._cuda:
-            self._event.synchronize()
+        """For the exchange that is under way. What it failed with is raised."""
+        if self._exchange is not None:
+            self._exchange.exception()      # Ctrl-C may end this wait, and then it is still under way
+            exchange, self._exchange = self._exchange, None
+            exchange.result()
+
+    def stop(self) -> None:
+        """Nothing is written any more. A forked child has no such thread."""
+        try:
+            if os.getpid() == self._pid:
+                self.wait()
+        except Exception as error:      # of a device that has failed
+            log.warning("an exchange with %s has failed: %s", self._device, error)
 
 
 class Staged:
     """One tensor; find gives it, or None as long as it is not there (an optimizer's state comes
-    with its first step), when it shows nothing, and counts as zero. mirror, shown, host: of the
-    host; flat: of the device. sick: it has NaN or Inf, which the library knows of; it gets the
-    mirror as it is, once that is healed. moves: of doubles, is given what to add. lane: what may
-    still write into flat."""
+    with its first step), when it shows nothing, and counts as zero. shows: whether it was there when
+    its values were gathered. mirror, shown, host: of the host; flat, rest: of the device. sick: it
+    has NaN or Inf, which the library knows of; it gets the mirror as it is, once that is healed.
+    moves: of doubles, is given what to add."""
 
     address: Optional[int] = None
-    sick = moves = False
-    lane: Optional["Lane"] = None
+    sick = moves = shows = False
 
     def __init__(self, job: Job, name: str, label: str, like: Any, find: Callable[[], Any]):
         import torch
         self.name = name
-        self.n, self.device = like.numel(), like.device
+        self.n, self.shape, self.device = like.numel(), like.shape, like.device
         self.is_double = like.dtype == torch.float64
-        self._find, self._rest = find, None
+        self.is_half = like.element_size() < 4
+        self._find = find
         self.mirror = torch.frombuffer(job.alloc(label, self.n), dtype=torch.float32)
 
     @property
     def tensor(self) -> Any:
         return self._find()
-
-    def gather(self) -> None:
-        import torch
-        tensor = self._find()
-        if tensor is None:
-            self.flat.zero_()
-            return
-        self.flat.view(tensor.shape).copy_(tensor.detach())
-        if self._rest is not None:
-            self.flat.add_(self._rest)
-        elif tensor.dtype in (torch.float16, torch.bfloat16):
-            self._rest = torch.zeros_like(self.flat)
-
-    def give(self, whole: bool) -> None:
-        """flat is the new value, or what is to be added to it."""
-        import torch
-        tensor = self._find()
-        if tensor is None:
-            return
-        data = tensor.data
-        value = self.flat.view(data.shape)
-        if not whole:
-            value = data.to(torch.promote_types(data.dtype, value.dtype)) + value
-            if self._rest is not None:
-                value += self._rest.view(data.shape)
-        data.copy_(value)
-        if self._rest is not None:
-            rest = torch.nan_to_num(value - data, nan=0.0, posinf=0.0, neginf=0.0)
-            self._rest.copy_(rest.reshape(-1))
 
     def stays_bad(self) -> bool:
         import torch
@@ -129,88 +182,121 @@ class Staged:
             good, torch.where(torch.isfinite(self.shown), moved, self.host),
             self.mirror if sick else moved))
 
-    def forget_rest(self) -> None:
-        self._rest = None
-
     def tie(self, tensor: Any) -> bool:
         """Another tensor begins in this one's memory; false where it has another part of it."""
         return tensor.numel() == self.n
 
     def release(self, _left: bool) -> None:
-        if self.lane is not None:
-            self.lane.wait()
-        self.mirror = None
+        self.mirror = self.flat = self.rest = self.host = self.shown = None
 
 
 class Stage:
-    """All tensors of one device. _way: what is being copied, "down" or "up"."""
+    """All tensors of one device. share: of a core, that the lane's thread may use."""
 
-    def __init__(self, staged: List[Staged], lane: Optional[Lane] = None):
-        import torch
+    def __init__(self, staged: List[Staged], lane: Optional[Lane] = None,
+                 share: Callable[[], float] = lambda: 1.0):
         self.staged = staged
         self._lane = lane or Lane(staged[0].device)
+        self._share, self._not_before = share, 0.0
         sizes = [each.n for each in staged]
-        self._flat = torch.zeros(sum(sizes), device=staged[0].device)
+        self._flat = floats(sum(sizes), device=staged[0].device)
         self._host = self._lane.host(self._flat)
-        self._shown = torch.zeros(sum(sizes))
-        self._way: Optional[str] = None
+        self._shown = floats(sum(sizes))
+        self._rest = floats(sum(sizes), device=staged[0].device) \
+            if any(each.is_half for each in staged) else None
+        rests = self._rest.split(sizes) if self._rest is not None else [None] * len(staged)
+        for each, flat, rest, *of_host in zip(staged, self._flat.split(sizes), rests,
+                                              self._host.split(sizes), self._shown.split(sizes)):
+            each.flat = flat.view(each.shape)
+            each.rest = None if rest is None else rest.view(each.shape)
+            each.host, each.shown = of_host
+        self._segments = (ctypes.c_void_p * len(sizes))()
+        self._sizes = (ctypes.c_size_t * len(sizes))(*sizes)
+        self._under_way = False     # what lane.start was given has not been given back
         self._well = True           # what is shown is finite
-        for each, *parts in zip(staged, *(v.split(sizes) for v in
-                                          (self._flat, self._host, self._shown))):
-            each.flat, each.host, each.shown = parts
-            each.lane = self._lane
+
+    # ---------------------------------------------------------------- training's stream
 
     def _gather(self) -> None:
-        for each in self.staged:
-            each.gather()
-        self._lane.copy(self._host, self._flat)
-        self._way = "down"
+        import torch
+        self._lane.uses(self._flat)
+        there = []
+        for k, each in enumerate(self.staged):
+            tensor = each.tensor
+            if each.shows != (tensor is not None):
+                each.shows = not each.shows
+                self._segments[k] = each.mirror.data_ptr() if each.shows else None
+            if each.shows:
+                there.append((each.flat, tensor))
+        with torch.no_grad():
+            if len(there) < len(self.staged):
+                self._flat.zero_()
+            _each("copy_", there)
+            if self._rest is not None:
+                self._flat.add_(self._rest)
 
-    def _add_progress(self) -> None:
+    def _give(self, whole: bool) -> None:
+        """flat has the new values, or what is to be added to them. Of halves the sums are made there,
+        and then what these cannot show."""
+        import torch
+        self._lane.uses(self._flat)
+        new, added, sums, halves = [], [], [], []
+        for each in self.staged:
+            tensor = each.tensor
+            if tensor is None:
+                continue
+            data, is_new = tensor.data, (whole and not each.moves) or each.sick
+            if each.is_half:
+                halves.append((each, data))
+                if is_new:
+                    each.rest.zero_()
+                else:
+                    sums.append((each.flat, data))
+            else:
+                (new if is_new else added).append((data, each.flat))
+        with torch.no_grad():
+            if self._rest is not None:
+                self._flat.add_(self._rest)
+            _each("add_", added)
+            _each("add_", sums)
+            _each("copy_", new)
+            if halves:
+                _each("copy_", [(data, each.flat) for each, data in halves])
+                _each("sub_", [(each.flat, data) for each, data in halves])
+                _each("copy_", [(each.rest, each.flat) for each, _ in halves])
+                self._rest.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+        for each in self.staged:
+            each.sick = each.moves = False
+        self._under_way = False
+
+    # ---------------------------------------------------------------- the host
+
+    def _fold(self) -> None:
+        """Afterwards host is shown - v."""
         if self._well:
-            for each in self.staged:
-                each.mirror.add_(each.host - each.shown)
+            self._well = library.descant_fold(self._segments, self._sizes, len(self.staged),
+                                              self._shown.data_ptr(), self._host.data_ptr()) == 1
             return
         sick = any(each.stays_bad() for each in self.staged)
         for each in self.staged:
             each.add_progress(sick)
+        self._look_at_mirrors()
+        self._host.sub_(self._shown).neg_()
 
     def _look_at_mirrors(self) -> None:
         for each in self.staged:
-            if each.tensor is None:
-                each.shown.zero_()
-            else:
+            if each.shows:
                 each.shown.copy_(each.mirror)
+            else:
+                each.shown.zero_()
         self._well = math.isfinite(float(self._shown.sum()))
 
-    def _give(self, whole: bool) -> None:
-        self._lane.wait()
-        for each in self.staged:
-            each.give((whole and not each.moves) or each.sick)
-            each.sick = each.moves = False
-        self._way = None
-
-    def turn(self) -> None:
-        """Under shadow plans, at each step: what can be done without waiting."""
-        if not self._lane.arrived():
-            return
-        if self._way == "up":
-            self._give(whole=False)
-        if self._way == "down":
-            self._add_progress()
-            self._look_at_mirrors()
-            self._host.sub_(self._shown).neg_()
-            if not self._well:          # nothing to be added
-                self._host.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-            self._heal()
-            self._lane.copy(self._flat, self._host)
-            self._way = "up"
-        else:
-            self._gather()
-
-    def _heal(self) -> None:
+    def _fold_and_heal(self) -> None:
         """All at once: one that is healed would get NaN from one that is not."""
         import torch
+        self._fold()
+        if not self._well:              # nothing to be added
+            self._host.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         sick = [each for each in self.staged if each.sick]
         healed = all(bool(torch.isfinite(each.shown).all()) for each in sick)
         for each in sick:
@@ -218,41 +304,69 @@ class Stage:
             if healed:
                 each.host.copy_(each.shown)
 
+    # ---------------------------------------------------------------- the caller's
+
+    def turn(self) -> None:
+        """Under shadow plans, at each step: what can be done without waiting."""
+        self._lane.check()
+        if self._lane.busy():
+            return
+        self._end_exchange()
+        if time.monotonic() >= self._not_before:
+            self._gather()
+            self._lane.start(self._flat, self._host, self._fold_and_heal)
+            self._under_way = True
+
+    def _end_exchange(self) -> None:
+        try:
+            self._lane.wait()
+        except Exception:               # it has brought nothing
+            self._under_way = False
+            raise
+        if self._under_way:
+            self._give(whole=False)
+            pause = self._lane.spent * (1 / (self._share() or 1) - 1) if self._lane.spent else 0.0
+            self._not_before = time.monotonic() + pause
+
     def push(self) -> None:
         """Before a call of the library: the mirrors have what the tensors have."""
-        self._lane.wait()
-        if self._way == "up":           # its increment is a part of shown
-            self._give(whole=False)
+        self._lane.check()
+        self._end_exchange()
         self._gather()
-        self._lane.wait()
-        self._add_progress()
+        self._lane.copy(self._host, self._flat)
+        self._fold()
 
     def pull(self, exact: bool) -> None:
         """After it: the tensors have what the mirrors have; exact: doubles, too, to the bit."""
         import torch
-        self._look_at_mirrors()
         for each in self.staged:
             each.moves = each.is_double and not exact and bool(torch.isfinite(each.host).all())
             if each.moves:
-                each.host.neg_().add_(each.shown)
+                each.host.add_(each.mirror - each.shown)
             else:
-                each.host.copy_(each.shown)
+                each.host.copy_(each.mirror)
+        self._look_at_mirrors()
         self._lane.copy(self._flat, self._host)
         self._give(whole=True)
 
     def take(self) -> None:
         """The tensors were overwritten, and are the mirrors' new values."""
         self._lane.wait()
-        for each in self.staged:
-            each.forget_rest()
+        self._under_way = False
+        if self._rest is not None:
+            self._rest.zero_()
         self._gather()
-        self._lane.wait()
+        self._lane.copy(self._host, self._flat)
         for each in self.staged:
             each.mirror.copy_(each.host)
         self._look_at_mirrors()
-        self._way = None
+        self._host.sub_(self._shown).neg_()
+
+    def stop(self) -> None:
+        self._lane.stop()
 
 
-def stages(staged: List[Staged]) -> List[Stage]:
+def stages(staged: List[Staged], share: Callable[[], float]) -> List[Stage]:
     devices = {each.device for each in staged}
-    return [Stage([each for each in staged if each.device == device]) for device in devices]
+    return [Stage([each for each in staged if each.device == device], share=share)
+            for device in devices]

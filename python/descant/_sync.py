@@ -122,6 +122,12 @@ def _paces(keys: Dict[str, str]) -> Optional[Tuple[int, int]]:
     return 1, 0
 
 
+def _stats_of(job: Job) -> _library.Stats:
+    stats = _library.Stats()
+    job.call(library.descant_stats, ctypes.byref(stats))
+    return stats
+
+
 _attached: "weakref.WeakSet[Sync]" = weakref.WeakSet()
 
 
@@ -189,6 +195,7 @@ class Sync:
         options.on_event = _teller(self._listeners, tellers)
         self._job = Job(options, tellers)
         self._segments: List[Any] = []
+        self._stages: List[Stage] = []
         self._tensors: List[Tuple[str, Any]] = []       # also those that share a segment
         self._buffers: Optional[Buffers] = None
         self._finished = self._closed = self._pausing = False
@@ -269,11 +276,11 @@ class Sync:
         if workers > 1 and staged + arrays:
             raise ValueError(f"'{(staged + arrays)[0].name}' is not of floats on the CPU, and is "
                              "kept in step through a copy: only with one worker")
-        moved: List[Stage] = stages(staged)
-        for stage in moved:
+        self._stages = stages(staged, lambda job=self._job: _stats_of(job).budget)
+        for stage in self._stages:
             stage.take()
-        self._mirrors: List[Any] = [*arrays, *moved]
-        self._turning = moved if self._is_shadow else []
+        self._mirrors: List[Any] = [*arrays, *self._stages]
+        self._turning = self._stages if self._is_shadow else []
         self._exact = arrays if self._is_shadow else self._mirrors
         self._prepares = self.means_gradients or bool(self._mirrors and not self._rests)
         self._find_unbound()
@@ -516,7 +523,7 @@ class Sync:
                 return loss
             self.before_optimizer()
             import torch
-            mean = torch.tensor([_number(loss)])
+            mean = torch.tensor([_number(loss)], dtype=torch.float32, device="cpu")
             self.mean_(mean)
             return None if loss is None else _like(loss, float(mean))
         return averaged
@@ -649,8 +656,7 @@ class Sync:
         rows_…: of embedding tables, which Python does not have."""
         if self._job.closing:
             return dict(self._last_stats)
-        stats = _library.Stats()
-        self._job.call(library.descant_stats, ctypes.byref(stats))
+        stats = _stats_of(self._job)
         return {name: getattr(stats, name) for name, *_ in stats._fields_}
 
     def on_event(self, listener: Callable[[Event], Any]) -> Callable[[Event], Any]:
@@ -749,9 +755,12 @@ class Sync:
         self._light = 0
         with contextlib.suppress(RuntimeError):         # a broken job has none
             self._last_stats = self.stats()
+        for stage in self._stages:      # or one's thread would write while segments are kept
+            stage.stop()
         self._job.close()
         for each in [*self._segments, *([self._buffers] if self._buffers else [])]:
             each.release(self._job.left)
+        self._stages = self._mirrors = self._turning = self._exact = []     # a device's memory
         self._closed = True
 
     def __enter__(self) -> "Sync":

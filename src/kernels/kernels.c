@@ -404,6 +404,28 @@ static void elastic(float *W, const float *w, float *out, float alpha, size_t n)
     }
 }
 
+static bool fold(float *w, float *shown, float *v, size_t n)
+{
+    lanes test = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes x = *read_at(v + i), y = *read_at(w + i) + (x - *read_at(shown + i));
+        test += y * 0.0f;
+        *(lanes *)(w + i) = y;
+        *(lanes *)(shown + i) = y;
+        *(lanes *)(v + i) = y - x;
+    }
+    float rest = 0;
+    for (; i < n; i++) {
+        float x = v[i], y = w[i] + (x - shown[i]);
+        rest += y * 0.0f;
+        w[i] = y;
+        shown[i] = y;
+        v[i] = y - x;
+    }
+    return all_zero(test) && rest == 0;
+}
+
 /* Where the result is false, *any says nothing: vectors take a NaN for a difference, and
  * single floats do not. */
 static bool less(float *out, const float *w, const float *base, size_t n, bool *any)
@@ -643,6 +665,7 @@ const struct kernels KERNELS = {
     .delta = delta,
     .block = block,
     .elastic = elastic,
+    .fold = fold,
     .less = less,
     .add = add,
     .hot = hot,

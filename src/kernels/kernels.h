@@ -56,6 +56,10 @@ struct kernels {
     /* W += alpha (w - W); out = W */
     void (*elastic)(float *W, const float *w, float *out, float alpha, size_t n);
 
+    /* w += v - shown; shown = w; v = w - v, of the v that came; false if w has NaN or Inf
+     */
+    bool (*fold)(float *w, float *shown, float *v, size_t n);
+
     /* Of tables. out = w - base; false if it has NaN or Inf; *any: it is not all zero */
     bool (*less)(float *out, const float *w, const float *base, size_t n, bool *any);
     /* w += s d */

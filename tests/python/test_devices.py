@@ -1,7 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""The way of tensors on a device, where there is one. Nothing is forked here, unlike in the other
-tests (together.py): a process that has used CUDA has no use for a fork."""
+"""The way of tensors on a device, where there is one: what test_staging looks at, and one, two and
+four trainers that share the device, through the checks of on_device.py. Nothing is forked here, unlike
+in the other tests (together.py): a process that has used CUDA has no use for a fork.
 
+DESCANT_DEVICE=cpu: these checks without a device, to try them. DESCANT_CHECKS: the names of some.
+DESCANT_SECONDS (200): the most that they may take; what was made until then is told."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
 import unittest
 
 import torch
@@ -10,6 +21,8 @@ from torch import nn
 import descant
 
 torch.set_num_threads(1)
+DEVICE = os.environ.get("DESCANT_DEVICE", "cuda" if torch.cuda.is_available() else "")
+SCRIPT = pathlib.Path(__file__).with_name("on_device.py")
 
 
 @unittest.skipUnless(torch.cuda.is_available(), "there is no device")
@@ -82,6 +95,53 @@ class Cuda(unittest.TestCase):
             sync.step()
             sync.close()
             self.assertTrue((model.weight == 3).all())
+
+
+@unittest.skipUnless(DEVICE, "there is no device")
+class Trainers(unittest.TestCase):
+    def trained(self, size):
+        """What on_device.py says of each check, by rank."""
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder, "log")
+            with log.open("w") as out:
+                started = [subprocess.Popen(
+                    [sys.executable, SCRIPT, folder, *os.environ.get("DESCANT_CHECKS", "").split()],
+                    stdout=out, stderr=out,
+                    env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(size), "DEVICE": DEVICE,
+                         "JOB": f"devices-{os.getpid()}-{size}", "OMP_NUM_THREADS": "1"})
+                    for rank in range(size)]
+            until = time.monotonic() + float(os.environ.get("DESCANT_SECONDS", 200))
+            try:
+                ends = [each.wait(max(until - time.monotonic(), 0)) for each in started]
+            except subprocess.TimeoutExpired:
+                ends = ["too late"] * size
+            for each in started:
+                each.kill()
+            paths = [pathlib.Path(folder, f"{rank}.json") for rank in range(size)]
+            said = [json.loads(path.read_text()) if path.exists() else {} for path in paths]
+            return said, ends, log.read_text()[-3000:]
+
+    def of(self, size):
+        said, ends, log = self.trained(size)
+        for name in said[0]:
+            told = [each.get(name, {"failed": "it has not come so far"}) for each in said]
+            print(json.dumps({"check": name, "trainers": size,
+                              **{key: value for key, value in told[0].items() if key != "same"}}),
+                  flush=True)
+            with self.subTest(name):
+                for rank, each in enumerate(told):
+                    self.assertNotIn("failed", each, f"rank {rank}: {each.get('failed')}")
+                    self.assertEqual(each.get("same"), told[0].get("same"), f"rank {rank}")
+        self.assertEqual(ends, [0] * size, log)
+
+    def test_one(self):
+        self.of(1)
+
+    def test_two(self):
+        self.of(2)
+
+    def test_four(self):
+        self.of(4)
 
 
 if __name__ == "__main__":
