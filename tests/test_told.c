@@ -251,6 +251,79 @@ START_TEST(another_signal_ends_it_at_once)
 }
 END_TEST
 
+/* --- all hosts in one view --- */
+
+static void says_row(int host, const char *end)
+{
+    char begins[8], *at = said;
+    snprintf(begins, sizeof begins, "\n  %d ", host);
+    at = strstr(said, begins);
+    ck_assert_msg(at != NULL, "no row of host %d in:\n%s", host, said);
+    at[strcspn(at + 1, "\n") + 1] = 0;
+    ck_assert_msg(strlen(end) <= strlen(at) &&
+                      strcmp(at + strlen(at) - strlen(end), end) == 0,
+                  "'%s' does not end the row%s", end, at);
+    at[strlen(at)] = '\n';
+}
+
+/* Each example is a step of its own at one host, which takes several times as long: the
+ * summary, the log and the report have all hosts, and that one by name. */
+START_TEST(the_summary_has_all_hosts_and_the_slow_one)
+{
+    struct train_options o = of_job();
+    double all = 0;
+    o.epochs = 10;
+    o.checkpoint = NULL;
+    o.log_every = 0.1;
+    for (int k = 0; k < TRAINERS; k++) {
+        o.batch = k == 1 ? 1 : 512;
+        begin_one(&o, k);
+    }
+    for (int k = 0; k < TRAINERS; k++)
+        ck_assert_msg(end_within(pids[k], 60) == 0, "%s", said);
+    says("  all 3 hosts         200000 ");
+    says_row(1, "  slowest");
+    says("  last host to end           1 ");
+    for (int k = 0; k < TRAINERS; k++)
+        all += logged_of(k, "summary", "examples");
+    ck_assert_double_eq(all, 10 * ROWS);
+    ck_assert_double_eq(logged("summary", "job_examples"), all);
+    ck_assert_double_eq(logged("summary", "job_hosts"), TRAINERS);
+    ck_assert_double_eq(logged("summary", "slowest_host"), 1);
+    ck_assert_double_eq_tol(logged("summary", "job_examples_per_s"),
+                            all / logged("summary", "job_seconds"), 1);
+    ck_assert_double_ge(logged("summary", "job_seconds"), logged_of(1, "summary", "seconds") - 0.5);
+    ck_assert_double_eq(logged("whole", "examples"), all);
+    ck_assert_double_eq(logged("whole", "hosts_at_work"), 0);
+    for (int k = 1; k < TRAINERS; k++)
+        ck_assert_double_eq(logged_of(k, "whole", "examples"), -1);
+}
+END_TEST
+
+/* One is killed and one leaves: both stay in the table with what they did. */
+START_TEST(those_that_have_gone_stay_in_the_table)
+{
+    struct train_options o = of_job();
+    begin_all(&o);
+    WAIT_UNTIL(logged("whole", "hosts") >= TRAINERS, "%g hosts", logged("whole", "hosts"));
+    WAIT_UNTIL(logged("whole", "examples") > ROWS / 2, "%g examples",
+               logged("whole", "examples"));
+    kill(pids[1], SIGKILL);
+    ck_assert_int_eq(end_within(pids[1], 20), 128 + SIGKILL);
+    wait_said("trainer 1 has died: 2 take part", 1);
+    kill(pids[2], SIGTERM);
+    ck_assert_msg(end_within(pids[2], 20) == 0, "%s", said);
+    WAIT_UNTIL(logged("whole", "hosts_at_work") == 1, "%g", logged("whole", "hosts_at_work"));
+    kill(pids[0], SIGTERM);
+    ck_assert_msg(end_within(pids[0], 20) == 128 + SIGTERM, "%s", said);
+    says_row(1, "died");
+    says_row(2, "left");
+    ck_assert_double_eq(logged("summary", "job_hosts"), TRAINERS);
+    ck_assert_double_ge(logged("summary", "job_examples"),
+                        logged("summary", "examples") + logged_of(2, "summary", "examples"));
+}
+END_TEST
+
 /* Also where the first host's last checkpoint fails: that host has not ended well. */
 START_TEST(all_end_where_that_is_asked)
 {
@@ -381,7 +454,8 @@ int main(int argc, char **argv)
     find_modules();
     TCase *leave = new_case("leave", 100), *twice = new_case("twice", 100);
     TCase *all = new_case("all", 100), *mpi = new_case("mpi", 100);
-    TCase *cases[] = {leave, twice, all, mpi};
+    TCase *whole = new_case("whole", 100);
+    TCase *cases[] = {leave, twice, all, mpi, whole};
     for (int k = 0; k < N(cases); k++)
         tcase_add_checked_fixture(cases[k], set_up_training, remove_folder);
     tcase_add_test(leave, the_rule);
@@ -390,11 +464,13 @@ int main(int argc, char **argv)
     tcase_add_loop_test(leave, who_is_told_at_the_start_ends, 0, 2);
     tcase_add_test(leave, one_is_told_and_dies);
     tcase_add_test(leave, a_file_of_another_run_is_not_taken_over);
+    tcase_add_test(whole, the_summary_has_all_hosts_and_the_slow_one);
+    tcase_add_test(whole, those_that_have_gone_stay_in_the_table);
     tcase_add_test(twice, another_signal_ends_it_at_once);
     tcase_add_loop_test(all, all_end_where_that_is_asked, 0, 2);
     tcase_add_test(all, trainers_of_one_machine_end_together);
     tcase_add_test(mpi, ranks_of_one_host_do_not_leave);
     tcase_add_loop_test(mpi, ranks_of_mpi_end_together, 0, LIBRARIES_RUN);
     make_clicks();
-    return run_cases(leave, twice, all, mpi, NULL);
+    return run_cases(leave, twice, all, mpi, whole, NULL);
 }

@@ -114,6 +114,8 @@ static descant_status train(struct trainer *t)
         t->seconds = (double)(clock_now_ns() - t->began_ns) * 1e-9;
     monitor_publish(t);
     monitor_stop(t);
+    t->ended = true;
+    whole_show(t);
     if (status != DESCANT_OK)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
                    descant_last_error());
@@ -278,6 +280,7 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
     memory_give(t.gather.sum);
     memory_give(t.eval_w);
     memory_give(t.outer);
+    whole_fini(&t.whole);
     path_list_fini(&t.paths);
     path_list_fini(&t.eval_paths);
     pthread_cond_destroy(&t.gather.moved);
