@@ -289,6 +289,9 @@ $(B)/tests/test_training_faults: LDFLAGS += \
 	-Wl,--wrap=fsync,--wrap=write,--wrap=fork,--wrap=machine_cores \
 	-Wl,--wrap=evaluate,--wrap=model_gradient
 
+# Here the steps of one trainer take long.
+$(B)/tests/test_told: LDFLAGS += -Wl,--wrap=model_gradient
+
 # Random bytes into the readers, until stopped: make fuzz && build/fuzz_data -max_total_time=60
 build/fuzz_data: tests/fuzz_data.c $(wildcard src/data/*.[ch] src/base/*.[ch]) Makefile
 	@mkdir -p $(@D)

@@ -338,10 +338,17 @@ START_TEST(the_progress_names_a_slow_host)
         put(k, k, k == 1 ? 30 : 2000, 20);
     peers[1].host = "beta";
     merge(3);
-    ck_assert_str_eq(whole_text(&w, line, sizeof line), "3 hosts, 1 beta slow: 3/s");
+    ck_assert_str_eq(whole_text(&w, line, sizeof line), "1 beta slow: 3/s");
     peers[2].last = DESCANT_EVENT_LOST;
     merge(3);
     ck_assert_str_eq(whole_text(&w, line, sizeof line), "2 of 3 hosts, 1 beta slow: 3/s");
+    peers[0].last = DESCANT_EVENT_LEFT;
+    peers[0].values[SHOWN_ENDED] = 1;
+    merge(3);
+    ck_assert_str_eq(whole_text(&w, line, sizeof line), "1 of 3 hosts: 1 beta");
+    peers[1].last = DESCANT_EVENT_LOST;
+    merge(3);
+    ck_assert_str_eq(whole_text(&w, line, sizeof line), "0 of 3 hosts");
     for (size_t room = 1; room < sizeof line; room++)
         ck_assert_uint_lt(strlen(whole_text(&w, line, room)), room);
 }

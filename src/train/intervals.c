@@ -239,5 +239,5 @@ void train_log_last(struct trainer *t)
     train_log_open(t);
     if (t->run_log.file && board_sum(t->board).n > cell_read(&t->board->logged).n)
         train_log_interval(t, &f, t->seconds + later);
-    train_log_whole(t, t->seconds + later);
+    train_log_whole(t, figures_seconds(t));
 }

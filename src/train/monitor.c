@@ -283,6 +283,39 @@ static void *keeper(void *of)
     return NULL;
 }
 
+/* Beside the finish: the first host shows and logs the hosts that it waits for. */
+static void *wait_for_others(void *of)
+{
+    struct trainer *t = of;
+    struct watch w = {.loss_of_all = NAN, .logged_s = figures_seconds(t)};
+
+    while (rest(t, TICK_NS)) {
+        double s = figures_seconds(t);
+        if (!others_is_first(t) || !board_reports(t->board, t->seat))
+            continue;
+        if (progress_due(&t->progress) && whole_look(t)) {
+            struct train_figures f = figures_gather(t, s);
+            show(t, &w, &f);
+        }
+        if (s - w.logged_s >= t->options->log_every) {
+            train_log_open(t);
+            train_log_whole(t, s);
+            w.logged_s = s;
+        }
+    }
+    return NULL;
+}
+
+void monitor_wait(struct trainer *t)
+{
+    if (t->hosts < 2 && !t->options->over_tcp)
+        return;
+    t->monitor_stop = false;
+    pthread_mutex_init(&t->monitor_mutex, NULL);
+    tick_init(&t->monitor_moved);
+    t->monitor_started = pthread_create(&t->monitor, NULL, wait_for_others, t) == 0;
+}
+
 descant_status monitor_start(struct trainer *t)
 {
     t->monitor_stop = false;

@@ -224,8 +224,11 @@ static int run(struct trainer *t)
     bool stopped = status == DESCANT_OK && board_stopped(t->board) == STOP_SIGNAL;
     enum term_end end = stopped ? end_by_signal(t) : TERM_END_SIGNAL;
     bool leaves = end == TERM_END_LEFT;
-    if (status == DESCANT_OK && !leaves)
+    if (status == DESCANT_OK && !leaves) {
+        monitor_wait(t);
         status = descant_finish(t->job, finals[final]);
+        monitor_stop(t);
+    }
     t->bad = status != DESCANT_OK;
     if (t->bad)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,

@@ -213,6 +213,9 @@ enum term_end others_end(struct trainer *t);
 /* --- monitor.c: figures into the seat; the reporter's progress, checkpoints and
  * evaluations --- */
 descant_status monitor_start(struct trainer *t);
+/* Shows and logs the other hosts, which this trainer waits for in its finish, until
+ * stop. */
+void monitor_wait(struct trainer *t);
 void monitor_stop(struct trainer *t);
 void monitor_publish(struct trainer *t);
 

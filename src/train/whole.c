@@ -265,29 +265,39 @@ static const char *steps_text(double steps, char *text, size_t room)
     return text;
 }
 
-/* Where no host is slow there is room for the gap. */
+/* The one host that still trains, while the others wait for it; NULL: there is none. */
+static const struct host_figures *last_at_work(const struct whole *w)
+{
+    for (size_t k = 0; k < w->n && w->at_work == 1; k++)
+        if (w->hosts[k].state == HOST_TRAINS)
+            return &w->hosts[k];
+    return NULL;
+}
+
+/* Short, for a line that has all else, too: the number of hosts where some train no more,
+ * the slow one if there is one, and else the gap. */
 const char *whole_text(const struct whole *w, char *text, size_t room)
 {
-    char rate[32], least[32], most[32];
+    char rate[32], least[32], most[32], in[48] = "";
+    const struct host_figures *last = last_at_work(w);
     bool slow;
     int slowest = whole_slowest(w, true, &slow);
-    const struct host_figures *h = slow ? &w->hosts[slowest] : NULL;
-    int used = (size_t)w->at_work < w->n
-                   ? snprintf(text, room, "%d of %zu hosts", w->at_work, w->n)
-                   : snprintf(text, room, "%zu hosts", w->n);
 
-    if (used < 0 || (size_t)used >= room)
-        return text;
-    text += used;
-    room -= (size_t)used;
-    if (h)
-        snprintf(text, room, ", %d %.20s slow: %s/s", h->host, h->name,
-                 count_text(h->lately, rate, sizeof rate));
+    if ((size_t)w->at_work < w->n)
+        snprintf(in, sizeof in, "%d of %zu hosts", w->at_work, w->n);
+    if (slow)
+        snprintf(text, room, "%s%s%d %.20s slow: %s/s", in, *in ? ", " : "",
+                 w->hosts[slowest].host, w->hosts[slowest].name,
+                 count_text(w->hosts[slowest].lately, rate, sizeof rate));
+    else if (last)
+        snprintf(text, room, "%s: %d %.20s", in, last->host, last->name);
+    else if (*in)
+        snprintf(text, room, "%s", in);
     else
-        snprintf(text, room, "  gap %s-%s",
+        snprintf(text, room, "%zu hosts  gap %s-%s", w->n,
                  steps_text(w->gap.least, least, sizeof least),
                  steps_text(w->gap.most, most, sizeof most));
-    return text - used;
+    return text;
 }
 
 static void print_host(const struct host_figures *h, bool slowest, FILE *out)

@@ -71,7 +71,8 @@ void whole_merge(struct whole *w, const struct descant_peer *peers, size_t n,
  * less than half of what the others have in the mean. */
 int whole_slowest(const struct whole *w, bool lately, bool *slow);
 
-/* "3 hosts", "2 of 3 hosts", and the slow one, if one is slow; returns text. */
+/* "3 hosts  gap 1.2-12.1", "1 beta slow: 800/s", "2 of 3 hosts", "1 of 3 hosts: 1 beta":
+ * how many train, and the one that is slow, or the last; returns text. */
 const char *whole_text(const struct whole *w, char *text, size_t room);
 /* The table of hosts in the summary. */
 void whole_print(const struct whole *w, FILE *out);
