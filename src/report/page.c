@@ -261,7 +261,9 @@ static json_t *hosts_of(struct page *p, const struct report_run *run)
         set(p, row, "time", figure_text(TIME, s));
         set(p, row, "stall", figure_text(SHARE, of_host(host, "stall_share")));
         set(p, row, "gap", figure_text(STEPS, of_host(host, "gap")));
-        set(p, row, "age", figure_text(TIME, of_host(host, "age_s")));
+        double age_ms = 1e3 * of_host(host, "age_s");
+        set(p, row, "age", age_ms < 1000 ? json_sprintf("%.1f ms", age_ms)
+                                         : figure_text(TIME, age_ms / 1e3));
         add(p, rows, row);
     }
     return rows;
