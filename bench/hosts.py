@@ -15,15 +15,15 @@ join    a third host joins two with a model of JOIN_BYTES: their steps/s meanwhi
 cuts    groups of 1 and 1, 2 and 2, 1 and 3 hosts (the first coordinator is alone) cannot reach each
         other for CUT_S, and then can again
 
-A trainer of kills, join and cuts is bench/cluster/member.c: a step each 5 ms, of which it works 1 ms, so
-two cores are enough for four hosts. Steps/s are of windows of 1 s, at each tenth of a second, from a
-trainer's first step to its end. Starting trainers take CPU, too: each 5 ms for which a trainer was ready
-to run and had no core (schedstat) counts as a step, up to 200 a second, but not in steps_per_s_raw and
-least_per_s_raw.
+A trainer of kills, join and cuts is bench/cluster/member.c: a step each 5 ms, of which it works
+HOSTS_WORK_MS, so two cores are enough for four hosts; with less of it for several of these runs at once.
+Steps/s are of windows of 1 s, at each tenth of a second, from a trainer's first step to its end. Starting
+trainers take CPU, too: each 5 ms for which a trainer was ready to run and had no core (schedstat) counts as
+a step, up to 200 a second, but not in steps_per_s_raw and least_per_s_raw.
 
 BUILD: where the program is (build/gcc). HOSTS_PLANS: the plans, with spaces between them. HOSTS_BYTES
-(4M): the model of kills and cuts. HOSTS_LINK (1gbit). KILLS_MINUTES (30), LOSS_EXAMPLES (1000000),
-LOSS_SEEDS (8), JOIN_BYTES (1000M), JOIN_S (40: before the joiner), CUT_S (300)."""
+(4M): the model of kills and cuts. HOSTS_WORK_MS (1). HOSTS_LINK (1gbit). KILLS_MINUTES (30),
+LOSS_EXAMPLES (1000000), LOSS_SEEDS (8), JOIN_BYTES (1000M), JOIN_S (40: before the joiner), CUT_S (300)."""
 
 import json
 import math
@@ -194,7 +194,8 @@ def whole_lines(path, most=None):
 
 
 def member(plan, size):
-    return lambda rank, number: [str(HOSTS / "member"), plan, str(size)]
+    return lambda rank, number: [str(HOSTS / "member"), plan, str(size),
+                                 str(setting("HOSTS_WORK_MS", 1.0))]
 
 
 def one_model(job):

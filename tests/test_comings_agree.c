@@ -152,7 +152,7 @@ START_TEST(a_result_outlives_its_coordinator)
 {
     int with = 0, without = 0, before = 0, cut_off = 1 + _i, other = 2 - _i;
 
-    for (int moment = 0; moment < 60; moment++) {
+    for (int moment = 0; moment < 60; moment += FEWER) {
         open_of(3, 3, 0);
         double cut_s = world_now(&w) + moment * 2e-5;
         offer_all();
@@ -183,7 +183,7 @@ START_TEST(a_result_that_was_not_final_gives_way)
 {
     int other = 0;
 
-    for (int moment = 0; moment < 40; moment++) {
+    for (int moment = 0; moment < 40; moment += FEWER) {
         open_of(5, 5, 0);
         double at = world_now(&w) + moment * 2e-5;
         for (int k = 0; k < 5; k++) {

@@ -183,7 +183,7 @@ START_TEST(a_round_gives_way_to_a_newcomer)
     hear_newcomer(l, 1);
     ck_assert(!ledger_view(l).fenced);          /* there is no state to be taken yet */
     ledger_silent(l, 2);
-    ledger_whole(l);
+    ledger_whole(l, 0);
     close_a_round(l, one, (struct ledger_version){1, 1});
     ck_assert(!ledger_view(l).fenced);
     hear_newcomer(l, 1);
@@ -206,7 +206,7 @@ START_TEST(a_round_gives_way_to_a_newcomer)
     says(l, LEDGER_GO, 1);
     hear_newcomer(l, 2);
     ck_assert(!ledger_view(l).fenced);
-    ledger_whole(l);
+    ledger_whole(l, 0);
     close_a_round(l, one, (struct ledger_version){2, 2});
     hear_newcomer(l, 2);
     ck_assert(ledger_view(l).fenced);
@@ -222,7 +222,7 @@ START_TEST(a_round_does_not_give_way)
         struct ledger_decision one = word(LEDGER_HERE, 1, 0, 1);
 
         close_a_round(l, one, (struct ledger_version){1, 0});
-        ledger_whole(l);
+        ledger_whole(l, 0);
         one.cannot_give = how == 1;
         one.final = how == 2;
         close_a_round(l, one, (struct ledger_version){1, 1});

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* A trainer of a job whose hosts come and go, which tells how it fares: member PLAN BYTES.
- * The job is the launcher's: DESCANT_JOB, RANK, WORLD_SIZE.
+/* A trainer of a job whose hosts come and go, which tells how it fares: member PLAN BYTES
+ * WORK_MS. The job is the launcher's: DESCANT_JOB, RANK, WORLD_SIZE.
  *
  * A step begins 5 ms after the one before, or at once where that is past: time that is
- * lost is not made up. It works on the replica for 1 ms. So a step that waits is lost,
+ * lost is not made up. It works on the replica for WORK_MS. So a step that waits is lost,
  * and the CPU that others take, such as trainers that start, is seen apart from that:
  * queued_ns is the time for which this thread was ready to run and had no core.
  *
@@ -19,10 +19,11 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { STEP_NS = 5000000, WORK_NS = 1000000, WINDOW_MS = 100, PIECE = 4096 };
+enum { STEP_NS = 5000000, WINDOW_MS = 100, PIECE = 4096 };
 
 static volatile sig_atomic_t ends;
 static double main_ms, opened_ms, memory_ms, stepped_ms;
+static int64_t work_ns;
 
 static void note(int signal)
 {
@@ -51,7 +52,7 @@ static void fail(const char *what)
 static void work(float *w, size_t n, float goal)
 {
     static size_t at;
-    int64_t until_ns = now_ns() + WORK_NS;
+    int64_t until_ns = now_ns() + work_ns;
     do {
         for (size_t i = 0; i < PIECE; i++)
             w[at + i] += 0.01f * (goal - w[at + i]);
@@ -122,10 +123,11 @@ int main(int argc, char **argv)
     struct descant *job;
     float *w = NULL;
     main_ms = now_ms();
-    if (argc != 3)
+    if (argc != 4)
         return 2;
     size_t n = strtoull(argv[2], NULL, 10) / sizeof *w / PIECE * PIECE;
     o.plan = argv[1];
+    work_ns = (int64_t)(1e6 * strtod(argv[3], NULL));
     sigaction(SIGTERM, &action, NULL);
     if (descant_open(&job, &o))
         fail("open");

@@ -20,7 +20,7 @@
 
 enum {
     SERVED = RANKS_FETCHED,
-    STATE_SHARE = 8,    /* pieces of a state, for each piece of an elastic exchange */
+    STATE_SHARE = 32,   /* pieces of a state, for each piece of an elastic exchange */
     PAUSE = 100         /* a state of which no piece has left for dead / 100 is not on its
                            way */
 };

@@ -302,10 +302,11 @@ void ledger_unready(struct ledger *l)
     turn(l);
 }
 
-void ledger_whole(struct ledger *l)
+void ledger_whole(struct ledger *l, uint64_t now_ns)
 {
     if (!RULE(FENCE, l->open))
         return;
+    l->now_ns = now_ns;
     l->open = false;
     for (int r = 0; r < l->o.ranks; r++)
         if (l->seats[r].in)

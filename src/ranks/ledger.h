@@ -145,7 +145,8 @@ uint64_t ledger_ready(struct ledger *l, bool final, bool replaces);
  * may not be merged. */
 void ledger_renumber(struct ledger *l);
 void ledger_unready(struct ledger *l);              /* the contribution is taken back */
-void ledger_whole(struct ledger *l);             /* the round that is open here is done */
+void ledger_whole(struct ledger *l, uint64_t now_ns);   /* the round that is open here is
+                                                           done */
 /* The version that was to be fetched, or a newer one that its donor held by then, is here
  * with the list of what is merged in it. hollow: the state is missing, so a contribution
  * of this peer is offered as a state for all, which counts where no peer has the

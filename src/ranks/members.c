@@ -205,7 +205,7 @@ static void make_ready(struct ranks *m)
  * version that is held now. */
 static void pass_over(struct ranks *m)
 {
-    ledger_whole(m->ledger);
+    ledger_whole(m->ledger, m->now_ns);
     if (waits_for_round(m))
         make_ready(m);
 }
@@ -399,7 +399,6 @@ bool ranks_members_begin(struct ranks *m)
 
 void ranks_members_whole(struct ranks *m)
 {
-    ledger_time(m->ledger, m->now_ns);
-    ledger_whole(m->ledger);
+    ledger_whole(m->ledger, m->now_ns);
     obey_all(m);
 }

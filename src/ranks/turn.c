@@ -394,7 +394,8 @@ static enum fabric_progress step_round(struct ranks *m, struct fabric_part *part
     }
     if (done && r->fetching)
         done = ranks_elastic_step(m, part) == FABRIC_DONE;
-    return done && !m->f.status ? end_round(m, part) : FABRIC_WAITING;
+    /* a word of this poll may have made the ledger give the round up */
+    return done && !m->voided && !m->f.status ? end_round(m, part) : FABRIC_WAITING;
 }
 
 static enum fabric_progress step_exchange(struct ranks *m, struct fabric_part *part)

@@ -12,6 +12,14 @@
 
 #define N(array) ((int)(sizeof(array) / sizeof *(array)))
 
+/* Loops over many moments take each FEWER-th of them: AddressSanitizer makes each several
+ * times as long. */
+#ifdef __SANITIZE_ADDRESS__
+enum { FEWER = 3 };
+#else
+enum { FEWER = 1 };
+#endif
+
 TCase *new_case(const char *name, int seconds);     /* a test of it may take so long */
 
 /* Runs the cases, up to NULL: 0 where all tests have passed and left nothing in shared
