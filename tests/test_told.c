@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* SIGTERM to one trainer of descant train, with real processes: over TCP it leaves, and
  * the others go on; under mpirun all end. The program itself is a rank of an MPI job:
- * test_told rank CLICKS FOLDER [leave]. */
+ * test_told rank CLICKS FOLDER [leave|once]. */
 #include "harness/mpi.h"
 #include "harness/tcp.h"
 #include "harness/training.h"
@@ -412,9 +412,10 @@ END_TEST
 /* --- under mpirun --- */
 
 /* One rank has a child that tells it, once the log has an interval; of ranks that would
- * leave, none. */
-static int rank_of_mpi(const char *data, const char *where, bool leaves)
+ * leave, and of those that train the data once, none. */
+static int rank_of_mpi(const char *data, const char *where, const char *way)
 {
+    bool leaves = strcmp(way, "leave") == 0, once = strcmp(way, "once") == 0;
     const char *open_mpi = getenv("OMPI_COMM_WORLD_RANK"), *pmi = getenv("PMI_RANK");
     const char *rank = open_mpi ? open_mpi : pmi ? pmi : "?";
     pid_t self_pid = getpid();
@@ -426,7 +427,11 @@ static int rank_of_mpi(const char *data, const char *where, bool leaves)
     o.watched = true;
     o.job = "mpi";
     o.on_term = leaves ? ON_TERM_LEAVE : ON_TERM_AUTO;
-    if (!leaves && strcmp(rank, "1") == 0 && fork() == 0) {
+    if (once) {
+        o.epochs = 1;
+        o.checkpoint = NULL;
+    }
+    if (!leaves && !once && strcmp(rank, "1") == 0 && fork() == 0) {
         wait_examples(ROWS / 4);
         kill(self_pid, SIGTERM);
         _exit(0);
@@ -470,10 +475,29 @@ START_TEST(ranks_of_one_host_do_not_leave)
 }
 END_TEST
 
+/* One of the two hosts has two ranks, which are one row. */
+START_TEST(hosts_of_mpi_are_in_the_summary)
+{
+    char what[PATH_MAX + 300];
+    if (!is_there(MPI_LIBRARY_MPICH))
+        return;
+    setenv("MPIR_CVAR_NUM_CLIQUES", "2", 1);
+    snprintf(what, sizeof what, "-n 3 %s rank %s %s once", self, clicks, folder);
+    ck_assert_msg(mpirun(MPI_LIBRARY_MPICH, "", what) == 0, "%s", said);
+    says("on the first of 2 hosts");
+    says("\n  0 ");
+    says("\n  1 ");
+    says("  all 2 hosts          20000 ");
+    ck_assert_double_eq(logged("summary", "job_examples"), ROWS);
+    ck_assert_double_eq(logged("summary", "job_hosts"), 2);
+    ck_assert_double_gt(logged("host", "trainers"), 0);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     if (argc >= 4 && strcmp(argv[1], "rank") == 0)
-        return rank_of_mpi(argv[2], argv[3], argc > 4);
+        return rank_of_mpi(argv[2], argv[3], argc > 4 ? argv[4] : "");
     find_modules();
     TCase *leave = new_case("leave", 100), *twice = new_case("twice", 100);
     TCase *all = new_case("all", 100), *mpi = new_case("mpi", 100);
@@ -493,6 +517,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(all, all_end_where_that_is_asked, 0, 2);
     tcase_add_test(all, trainers_of_one_machine_end_together);
     tcase_add_test(mpi, ranks_of_one_host_do_not_leave);
+    tcase_add_test(mpi, hosts_of_mpi_are_in_the_summary);
     tcase_add_loop_test(mpi, ranks_of_mpi_end_together, 0, LIBRARIES_RUN);
     make_clicks();
     return run_cases(leave, twice, all, mpi, whole, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The log of a machine's trainers: a header, intervals, evaluations, checkpoints that
- * failed. Only the trainer that reports comes here, its monitor while it trains and its
+ * failed and, in the log of the first of several hosts, the figures of all hosts. Only the trainer that reports comes here, its monitor while it trains and its
  * main thread after; the summary is summary.c's.
  *
  * The log is one file, which goes on when the reporter dies: the sums up to its last

@@ -7,6 +7,9 @@
  * ends is given up. The keeper hands figures to the monitor (news.c). When the reporter
  * dies, the next one goes on within a tenth of a second.
  *
+ * The first of several hosts shows and logs all of them (whole.c), and goes on with that
+ * while its finish waits for the others.
+ *
  * A checkpoint that is under way as the run ends is written to its end, for until the
  * last checkpoint is whole it is the newest. */
 #include "train/monitor.h"

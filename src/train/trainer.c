@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #define LAST_EXCHANGE_S 5.0     /* a spot notice leaves half a minute or more */
+#define LOOK_NS UINT64_C(10000000)
 
 /* Forked trainers write to one terminal: a failure that all of them meet is logged by the
  * first alone. A failure is a hash of its line without the numbers; the low byte is its
@@ -164,11 +165,21 @@ static void write_last(struct trainer *t)
     }
 }
 
+/* The lowest trainer alive, which the other hosts tell their figures. */
+static bool begin_end(struct trainer *t)
+{
+    struct board_once *end = &t->board->summary;
+
+    while (t->hosts > 1 && !board_done(end) && !board_reports(t->board, t->seat))
+        clock_sleep_until(clock_now_ns() + LOOK_NS);
+    return board_begin(end);
+}
+
 /* After training: work that one trainer does for all, with an heir should it die. A run
  * that failed keeps its last good checkpoint. */
 static void end_run(struct trainer *t)
 {
-    if (!board_begin(&t->board->summary))
+    if (!begin_end(t))
         return;
     train_orphans(t);
     train_log_last(t);
