@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The log of a machine's trainers: a header, intervals, evaluations, checkpoints that
- * failed and, in the log of the first of several hosts, the figures of all hosts. Only the trainer that reports comes here, its monitor while it trains and its
- * main thread after; the summary is summary.c's.
+ * failed and, in the log of the first of several hosts, the figures of all hosts. Only
+ * the trainer that reports comes here, its monitor while it trains and its main thread
+ * after; the summary is summary.c's.
  *
  * The log is one file, which goes on when the reporter dies: the sums up to its last
  * interval lie on the board (`logged` and its neighbours), so that the next reporter's

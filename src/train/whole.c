@@ -8,8 +8,9 @@
  *      is added, for a peer may be broken or hostile; a trainer whose numbers cannot be
  *      is left out.
  *   2. The job's examples/s are all examples ÷ the time of the host that trained
- *      longest, since the job lasts so long. A host's own are of its own time, so that a host that
- *      holds the job up is seen, whether it had as many examples as the others or fewer.
+ *      longest, since the job lasts so long. A host's own are of its own time, so that
+ *      a host that holds the job up is seen, whether it had as many examples as the
+ *      others or fewer.
  *   3. A host that has gone stays in the figures with what it had done. If it comes back
  *      it begins anew.
  *   4. Lately: over windows of WINDOW_S on the host's own clock, for its figures come
