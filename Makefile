@@ -89,7 +89,7 @@ TRAIN_COMMANDS := $(foreach c,train eval gen gen_cache report bsp bsp_status,\
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
 	report trainer training_ends training_faults training_words run_files run_rules resume scores bsp bsp_control \
-	bsp_net train_bsp bsp_eval told))
+	bsp_net train_bsp bsp_eval told whole))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell $(PKG_CONFIG) --cflags $(TRAIN_PACKAGES))
 # OpenBLAS is loaded by the first model that multiplies (src/nn/blas.c).
@@ -288,6 +288,9 @@ $(B)/tests/test_learning: LDFLAGS += $(shell $(PKG_CONFIG) --libs openblas)
 $(B)/tests/test_training_faults: LDFLAGS += \
 	-Wl,--wrap=fsync,--wrap=write,--wrap=fork,--wrap=machine_cores \
 	-Wl,--wrap=evaluate,--wrap=model_gradient
+
+# Here the steps of one trainer take long.
+$(B)/tests/test_told: LDFLAGS += -Wl,--wrap=model_gradient
 
 # Random bytes into the readers, until stopped: make fuzz && build/fuzz_data -max_total_time=60
 build/fuzz_data: tests/fuzz_data.c $(wildcard src/data/*.[ch] src/base/*.[ch]) Makefile

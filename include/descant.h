@@ -357,6 +357,42 @@ struct descant_stats {
 /* At any time, from any thread; no step and no round waits for it. */
 DESCANT_API descant_status descant_stats(struct descant *job, struct descant_stats *out);
 
+enum { DESCANT_VALUES = 12 };
+
+struct descant_peer {
+    int rank;
+    int workers;
+    enum descant_event_kind last;   /* JOINED: it takes part; LEFT, UNFINISHED, LOST: how
+                                       it went. Only where events are logged or go to
+                                       on_event, and below rank 4096 */
+    const char *host;               /* the name of its machine, valid until close; "": not
+                                       known */
+    double heard_s;                 /* the age of these figures, seconds; 0: this
+                                       trainer's own */
+    uint64_t steps, rounds, bytes, stall_ns;        /* as in descant_stats */
+    double gap_mean, age_s, exchange_p99_s, distance, wall_s;
+    size_t n_values;                /* that its program has given to descant_show */
+    double values[DESCANT_VALUES];  /* any bits: a peer may have sent NaN */
+};
+
+/* Gives n numbers of the program's own, 12 at most, to the trainers that get this one's
+ * figures: examples, loss, and so on. They replace those of the call before. At any time,
+ * from any thread. */
+DESCANT_API descant_status descant_show(struct descant *job, const double *values,
+                                        size_t n);
+
+/* The figures of all trainers, so that one of them can show the whole job. Each trainer
+ * tells its own about once a second: over shm to all others, between machines to the two
+ * lowest ranks that are there, which costs less than 1 KB a second; and once more at its
+ * finish and its close. No step and no round waits for figures, and those of a trainer
+ * that has gone stay. A trainer tells them in its rounds and in calls that wait, so under
+ * the plan "none" without tables they come at its finish.
+ *
+ * Writes the figures of the `room` lowest ranks that are known, this trainer among them,
+ * ascending by rank, and into *n how many are known. At any time, from any thread. */
+DESCANT_API descant_status descant_peers(struct descant *job, struct descant_peer *out,
+                                         size_t room, size_t *n);
+
 /* The presets of plans, a line for each: its name, the keys that it sets and the paper
  * that it comes from, with tabs between. Returns the length needed. */
 DESCANT_API size_t descant_plans(char *text, size_t room);

@@ -264,6 +264,12 @@ static void step_post(struct honest_trainer *t)
 
 /* --- the job --- */
 
+static void tell_figures(void *of, struct bulletin *own)
+{
+    (void)of;
+    *own = (struct bulletin){.steps = 3, .gap = 0.5, .n_values = 1};
+}
+
 static void open_trainer(int k, void *context)
 {
     const struct hostile *job = world.job;
@@ -285,6 +291,7 @@ static void open_trainer(int k, void *context)
     if (job->job == HOSTILE_POST)
         return;
     ck_assert_int_eq(fabric_mpi.start(t->f, &start), DESCANT_OK);
+    t->f->figures = tell_figures;
     t->extent = (struct extent){0, job->n, t->f->contribution};
     for (size_t i = 0; i < job->n; i++)
         t->extent.p[i] = (float)(i % 7 + (size_t)k);

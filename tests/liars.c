@@ -155,6 +155,7 @@ bool liars_run(const uint8_t *bytes, size_t n, bool verbose, char *why)
     w.wire = kind % 32 < 8 ? WIRE_Q8 : WIRE_F32;
     w.elastic = kind % 32 >= 24;
     w.verbose = verbose;
+    w.figures = true;
     w.dead_s = 0.4;
     w.step_ns = 100000000;
     w.agree_ns = kind >> 1 & 1 ? 50000000 : 0;

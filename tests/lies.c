@@ -147,7 +147,7 @@ static void lie_once(struct lies *s, struct letter *letter, struct letter *more)
         say_again(s, more);
         break;
     case LIE_KIND:
-        kind = lies_next(s) % (WORD_AGREED + 1);
+        kind = lies_next(s) % N_WORDS;
         if (letter->bytes >= sizeof kind)
             memcpy(letter->p, &kind, sizeof kind);
         break;

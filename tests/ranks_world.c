@@ -509,6 +509,15 @@ static void step(struct ranks_world *w, int rank)
         let_go(w, rank, TRAINER_DEAD);
 }
 
+/* Its exchanges that it has begun, as steps. */
+static void tell_figures(void *of, struct bulletin *own)
+{
+    const struct world_trainer *t = of;
+
+    t->world->told++;
+    *own = (struct bulletin){.steps = t->begun, .workers = 1};
+}
+
 /* --- a world --- */
 
 void world_come(struct ranks_world *w, int rank)
@@ -538,6 +547,8 @@ void world_come(struct ranks_world *w, int rank)
     }
     notes_init(&t->notes);
     t->f->notes = &t->notes;
+    t->f->figures_of = t;
+    t->f->figures = w->figures ? tell_figures : NULL;
     t->G = memory_take_array(w->n, sizeof *t->G);
     t->next = memory_take_array(w->n, sizeof *t->next);
     t->owed = memory_take_array(w->n, sizeof *t->owed);

@@ -121,6 +121,8 @@ struct ranks_world {
     bool rows;                  /* they have tables */
     uint64_t agree_ns;          /* between a trainer's agreements, at most; 0: they make none */
     uint64_t agreements;        /* results, each of one trainer */
+    bool figures;               /* each tells how many exchanges it has begun */
+    uint64_t told;              /* bulletins that were asked for */
     bool post, long_parcels;    /* parcels instead of rounds; some in several messages */
     size_t parcel_room;         /* floats */
     uint64_t parcels;           /* that were sent */

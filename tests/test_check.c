@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { SIZE = 4, HOSTS = 3, SELF = 1, FLOATS = 100, ROOM = 150, PART = 64, OWN_PART = 10,
-       MANIFEST = 50, SEQ = 5, ROUND = 9, N_WORDS = WORD_AGREED + 1,
+       MANIFEST = 50, SEQ = 5, ROUND = 9,
        TAIL_ROOM = RANKS_TEXT + 8 /* bytes; seats have fewer */ };
 
 /* Ranks 1 and 2 are on one host. */
@@ -56,7 +56,7 @@ static bool by_any(uint32_t what)
 {
     return what == WORD_FENCE || what == WORD_PROPOSE || what == WORD_STANDS ||
            what == WORD_TAKE || what == WORD_ALIVE ||
-           what == WORD_AGREE_HAVE;
+           what == WORD_AGREE_HAVE || what == WORD_BULLETIN;
 }
 
 static bool good(uint32_t what)
@@ -155,6 +155,9 @@ static void fill(uint32_t what)
         letter.word.kind = AGREE_BROADCAST;
         letter.word.n = 16;
         bytes += 16;
+        break;
+    case WORD_BULLETIN:
+        bytes += sizeof(struct bulletin);
         break;
     default:
         break;

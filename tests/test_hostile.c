@@ -50,12 +50,15 @@ struct hostile_lie {
 #define LATE(field)                                                                      \
     sizeof(struct ranks_word) + offsetof(struct awaited, field),                         \
         sizeof(((struct awaited *)0)->field)
+#define BULLETIN(field)                                                                  \
+    sizeof(struct ranks_word) + offsetof(struct bulletin, field),                        \
+        sizeof(((struct bulletin *)0)->field)
 #define ASK(field) offsetof(struct ask, field), sizeof(((struct ask *)0)->field)
 
 static const struct hostile_lie lies[] = {
     /* words of any kind */
-    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_AGREED + 1,
-     "a word of kind 27"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), N_WORDS,
+     "a word of kind 28"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), -1, "a word of kind 4294967295"},
     {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, -1, "a word of"},
     {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, 7 - WORD_BYTES, "a word of 7 bytes"},
@@ -193,6 +196,13 @@ static const struct hostile_lie lies[] = {
     {C, 0, TAG_WORD, WORD_MEMBERS, SET, WORD(what), WORD_ROWS_TAKE,
      "ROWS_TAKE: out of turn"},
     {M, 0, TAG_WORD, WORD_GO, SET, WORD(what), WORD_VOID, "VOID: "},
+
+    {M, 1, TAG_WORD, WORD_BULLETIN, ADD, 0, 0, -8, "BULLETIN: "},
+    {M, 1, TAG_WORD, WORD_BULLETIN, ADD, 0, 0, 8, "BULLETIN: "},
+    {M, 1, TAG_WORD, WORD_BULLETIN, SET, BULLETIN(steps), -1, "BULLETIN: figures of"},
+    {M, 1, TAG_WORD, WORD_BULLETIN, SET, BULLETIN(gap), NAN_BITS, "with a gap of"},
+    {M, 1, TAG_WORD, WORD_BULLETIN, SET, BULLETIN(n_values), 13, "3 steps, 0 rounds, 13"},
+    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_BULLETIN, "BULLETIN: "},
 
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(n), 1 << 13, "ROWS: n 8192"},
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(n), -1, "ROWS: n -1"},

@@ -330,6 +330,71 @@ START_TEST(what_did_not_finish_is_no_best)
 END_TEST
 
 /* Labels lie within the picture, and are numbers as people write them. */
+/* A run on three hosts, of which one is slow and one leaves. */
+START_TEST(hosts_of_a_run_are_shown)
+{
+    static const char head[] =
+        "{\"kind\":\"header\",\"model\":\"fm\",\"hosts\":3,\"trainers\":0,\"size\":3}\n";
+    char log[16384], *at = log, a[160], *paths[] = {a};
+    strcpy(a, in_folder("hosts.jsonl"));
+    at += sprintf(at, "%s", head);
+    for (int s = 1; s <= 9; s++) {
+        at += sprintf(at, "{\"kind\":\"interval\",\"rank\":0,\"examples\":%d,\"seconds\":%d,"
+                      "\"examples_per_s\":1000}\n", 1000 * s, s);
+        for (int k = 0; k < 3; k++) {
+            bool gone = k == 2 && s > 5;
+            at += sprintf(at, "{\"kind\":\"host\",\"seconds\":%d,\"host\":%d,\"name\":\"n<%d>\","
+                          "\"state\":\"%s\",\"examples\":%d,\"trained_s\":%d,"
+                          "\"examples_per_s\":%s,\"stall_share\":0.01,\"gap\":3,\"age_s\":0.5}\n",
+                          s, k, k, gone ? "left" : "trains", (k == 1 ? 100 : 1000) * s, s,
+                          gone ? "null" : k == 1 ? "100" : "1000");
+        }
+        at += sprintf(at, "{\"kind\":\"whole\",\"seconds\":%d,\"hosts\":3,\"hosts_at_work\":%d,"
+                      "\"examples\":%d,\"examples_per_s\":%d}\n", s, s > 5 ? 2 : 3, 2100 * s,
+                      s > 5 ? 1100 : 2100);
+    }
+    sprintf(at, "{\"kind\":\"summary\",\"examples\":9000,\"seconds\":9,\"examples_per_s\":1000,"
+            "\"job_examples\":15000,\"job_examples_per_s\":1666,\"stopped\":\"\"}\n");
+    put_log(a, log);
+    ck_assert_msg(report("%0 -o -", paths) == CLI_DONE, "%s", said);
+    ck_assert_msg(malformed(said) == NULL, "%.200s", malformed(said));
+    ck_assert_ptr_nonnull(strstr(said, "<h2>Hosts of "));
+    ck_assert_ptr_nonnull(strstr(said, "<td>2 n&lt;2&gt;</td><td>left</td><td>9000</td>"));
+    ck_assert_ptr_nonnull(strstr(said, "<td>1 n&lt;1&gt;</td><td>trains</td><td>900</td>"
+                                       "<td>100</td>"));
+    ck_assert_ptr_nonnull(strstr(said, "<b>Hosts of "));
+    ck_assert_ptr_nonnull(strstr(said, "<title>all hosts</title>"));
+    ck_assert_ptr_nonnull(strstr(said, "<title>1 n&lt;1&gt;</title>"));
+    ck_assert_ptr_nonnull(strstr(said, "<td>15.0 k</td>"));      /* the job's, not the first host's */
+}
+END_TEST
+
+START_TEST(odd_hosts_are_refused_or_left_out)
+{
+    static const struct {
+        const char *line, *says;
+    } odd[] = {{"{\"kind\":\"host\"}", "host is not a number"},
+               {"{\"kind\":\"host\",\"host\":\"a\"}", "host is not a number"},
+               {"{\"kind\":\"host\",\"host\":-1}", "host is not a number"},
+               {"{\"kind\":\"host\",\"host\":1e9}", "host is not a number"},
+               {"{\"kind\":\"host\",\"host\":99999999999}", "host is not a number"},
+               {"{\"kind\":\"host\",\"host\":1,\"seconds\":\"x\"}", "seconds is not a number"},
+               {"{\"kind\":\"whole\",\"examples_per_s\":[]}", "examples_per_s is not a number"},
+               {"{\"kind\":\"host\",\"host\":1,\"name\":7,\"state\":[]}", NULL},
+               {"{\"kind\":\"host\",\"host\":1,\"examples\":5,\"trained_s\":0}", NULL},
+               {"{\"kind\":\"whole\"}", NULL}};
+    char log[512], a[160], *paths[] = {a};
+    strcpy(a, in_folder("odd.jsonl"));
+    for (int i = 0; i < N(odd); i++) {
+        snprintf(log, sizeof log, "{\"kind\":\"header\"}\n%s\n", odd[i].line);
+        put_log(a, log);
+        int status = report("%0 -o -", paths);
+        ck_assert_msg((status == CLI_DONE) == !odd[i].says, "%s: %s", odd[i].line, said);
+        ck_assert_msg(!odd[i].says || strstr(said, odd[i].says), "%s: %s", odd[i].line, said);
+    }
+}
+END_TEST
+
 START_TEST(axes_can_be_read)
 {
     enum { WIDTH = 640 };
@@ -777,6 +842,8 @@ int main(void)
     TCase *pages = new_case("report", 60);
     tcase_add_checked_fixture(pages, make_folder, remove_folder);
     tcase_add_test(pages, runs_are_compared);
+    tcase_add_test(pages, hosts_of_a_run_are_shown);
+    tcase_add_test(pages, odd_hosts_are_refused_or_left_out);
     tcase_add_test(pages, evaluations_have_curves);
     tcase_add_test(pages, runs_are_called_what_they_are);
     tcase_add_test(pages, supersteps_are_shown);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* SIGTERM to one trainer of descant train, with real processes: over TCP it leaves, and
  * the others go on; under mpirun all end. The program itself is a rank of an MPI job:
- * test_told rank CLICKS FOLDER [leave]. */
+ * test_told rank CLICKS FOLDER [leave|once]. */
 #include "harness/mpi.h"
 #include "harness/tcp.h"
 #include "harness/training.h"
@@ -251,6 +251,102 @@ START_TEST(another_signal_ends_it_at_once)
 }
 END_TEST
 
+/* --- all hosts in one view --- */
+
+/* In the last table. */
+static void says_row(int host, const char *end)
+{
+    char begins[8], *at = NULL;
+    snprintf(begins, sizeof begins, "\n  %d ", host);
+    for (char *next = said; (next = strstr(next, begins)) != NULL; next++)
+        at = next;
+    ck_assert_msg(at != NULL, "no row of host %d in:\n%s", host, said);
+    at[strcspn(at + 1, "\n") + 1] = 0;
+    ck_assert_msg(strlen(end) <= strlen(at) &&
+                      strcmp(at + strlen(at) - strlen(end), end) == 0,
+                  "'%s' does not end the row%s", end, at);
+    at[strlen(at)] = '\n';
+}
+
+static useconds_t each_batch_us;        /* that a step takes longer, in this process */
+
+double __real_model_gradient(struct work *work, const float *w, const float *tables,
+                             const struct examples *examples, float *g, float *scores);
+double __wrap_model_gradient(struct work *work, const float *w, const float *tables,
+                             const struct examples *examples, float *g, float *scores);
+double __wrap_model_gradient(struct work *work, const float *w, const float *tables,
+                             const struct examples *examples, float *g, float *scores)
+{
+    if (each_batch_us)
+        usleep(each_batch_us);
+    return __real_model_gradient(work, w, tables, examples, g, scores);
+}
+
+/* The summary and the log have all hosts, and the slow one by name. */
+START_TEST(the_summary_has_all_hosts_and_the_slow_one)
+{
+    struct train_options o = of_job();
+    double all = 0;
+    o.epochs = 1;
+    o.checkpoint = NULL;
+    o.log_every = 0.1;
+    for (int k = 0; k < TRAINERS; k++) {
+        each_batch_us = k == 1 ? 20000 : 0;
+        begin_one(&o, k);
+    }
+    for (int k = 0; k < TRAINERS; k++)
+        ck_assert_msg(end_within(pids[k], 60) == 0, "%s", said);
+    says("  all 3 hosts          20000 ");
+    says_row(1, "  slowest");
+    says("  last host to end           1 ");
+    for (int k = 0; k < TRAINERS; k++)
+        all += logged_of(k, "summary", "examples");
+    ck_assert_double_eq(all, ROWS);
+    ck_assert_double_eq(logged("summary", "job_examples"), all);
+    ck_assert_double_eq(logged("summary", "job_hosts"), TRAINERS);
+    ck_assert_double_eq(logged("summary", "slowest_host"), 1);
+    ck_assert_double_eq_tol(logged("summary", "job_examples_per_s"),
+                            all / logged("summary", "job_seconds"), 1);
+    ck_assert_double_ge(logged("summary", "job_seconds"), logged_of(1, "summary", "seconds") - 0.5);
+    ck_assert_double_eq(logged("whole", "examples"), all);
+    ck_assert_double_eq(logged("whole", "hosts_at_work"), 0);
+    ck_assert_double_ge(logged("whole", "seconds"), logged("summary", "job_seconds") - 0.5);
+    for (int k = 1; k < TRAINERS; k++)
+        ck_assert_double_eq(logged_of(k, "whole", "examples"), -1);
+}
+END_TEST
+
+/* One is killed and one leaves: both stay in the table with what they did, also where the
+ * first host is the one that leaves, and another one reports. */
+START_TEST(those_that_have_gone_stay_in_the_table)
+{
+    static const int ways[][3] = {{1, 2, 0}, {2, 0, 1}};
+    int killed = ways[_i][0], leaver = ways[_i][1], last = ways[_i][2];
+    struct train_options o = of_job();
+    char line[64];
+    begin_all(&o);
+    WAIT_UNTIL(logged("whole", "hosts") >= TRAINERS, "%g hosts", logged("whole", "hosts"));
+    WAIT_UNTIL(logged("whole", "examples") > ROWS / 2, "%g examples",
+               logged("whole", "examples"));
+    kill(pids[killed], SIGKILL);
+    ck_assert_int_eq(end_within(pids[killed], 20), 128 + SIGKILL);
+    snprintf(line, sizeof line, "trainer %d has died: 2 take part", killed);
+    wait_said(line, 2);
+    kill(pids[leaver], SIGTERM);
+    ck_assert_msg(end_within(pids[leaver], 20) == 0, "%s", said);
+    WAIT_UNTIL(logged_of(last, "whole", "hosts_at_work") == 1, "%g",
+               logged_of(last, "whole", "hosts_at_work"));
+    kill(pids[last], SIGTERM);
+    ck_assert_msg(end_within(pids[last], 20) == 128 + SIGTERM, "%s", said);
+    says_row(killed, "died");
+    says_row(leaver, "left");
+    ck_assert_double_eq(logged_of(last, "summary", "job_hosts"), TRAINERS);
+    ck_assert_double_ge(logged_of(last, "summary", "job_examples"),
+                        logged_of(last, "summary", "examples") +
+                            logged_of(leaver, "summary", "examples"));
+}
+END_TEST
+
 /* Also where the first host's last checkpoint fails: that host has not ended well. */
 START_TEST(all_end_where_that_is_asked)
 {
@@ -316,9 +412,10 @@ END_TEST
 /* --- under mpirun --- */
 
 /* One rank has a child that tells it, once the log has an interval; of ranks that would
- * leave, none. */
-static int rank_of_mpi(const char *data, const char *where, bool leaves)
+ * leave, and of those that train the data once, none. */
+static int rank_of_mpi(const char *data, const char *where, const char *way)
 {
+    bool leaves = strcmp(way, "leave") == 0, once = strcmp(way, "once") == 0;
     const char *open_mpi = getenv("OMPI_COMM_WORLD_RANK"), *pmi = getenv("PMI_RANK");
     const char *rank = open_mpi ? open_mpi : pmi ? pmi : "?";
     pid_t self_pid = getpid();
@@ -330,7 +427,11 @@ static int rank_of_mpi(const char *data, const char *where, bool leaves)
     o.watched = true;
     o.job = "mpi";
     o.on_term = leaves ? ON_TERM_LEAVE : ON_TERM_AUTO;
-    if (!leaves && strcmp(rank, "1") == 0 && fork() == 0) {
+    if (once) {
+        o.epochs = 1;
+        o.checkpoint = NULL;
+    }
+    if (!leaves && !once && strcmp(rank, "1") == 0 && fork() == 0) {
         wait_examples(ROWS / 4);
         kill(self_pid, SIGTERM);
         _exit(0);
@@ -374,14 +475,34 @@ START_TEST(ranks_of_one_host_do_not_leave)
 }
 END_TEST
 
+/* One of the two hosts has two ranks, which are one row. */
+START_TEST(hosts_of_mpi_are_in_the_summary)
+{
+    char what[PATH_MAX + 300];
+    if (!is_there(MPI_LIBRARY_MPICH))
+        return;
+    setenv("MPIR_CVAR_NUM_CLIQUES", "2", 1);
+    snprintf(what, sizeof what, "-n 3 %s rank %s %s once", self, clicks, folder);
+    ck_assert_msg(mpirun(MPI_LIBRARY_MPICH, "", what) == 0, "%s", said);
+    says("on the first of 2 hosts");
+    says("\n  0 ");
+    says("\n  1 ");
+    says("  all 2 hosts          20000 ");
+    ck_assert_double_eq(logged("summary", "job_examples"), ROWS);
+    ck_assert_double_eq(logged("summary", "job_hosts"), 2);
+    ck_assert_double_gt(logged("host", "trainers"), 0);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     if (argc >= 4 && strcmp(argv[1], "rank") == 0)
-        return rank_of_mpi(argv[2], argv[3], argc > 4);
+        return rank_of_mpi(argv[2], argv[3], argc > 4 ? argv[4] : "");
     find_modules();
     TCase *leave = new_case("leave", 100), *twice = new_case("twice", 100);
     TCase *all = new_case("all", 100), *mpi = new_case("mpi", 100);
-    TCase *cases[] = {leave, twice, all, mpi};
+    TCase *whole = new_case("whole", 100);
+    TCase *cases[] = {leave, twice, all, mpi, whole};
     for (int k = 0; k < N(cases); k++)
         tcase_add_checked_fixture(cases[k], set_up_training, remove_folder);
     tcase_add_test(leave, the_rule);
@@ -390,11 +511,14 @@ int main(int argc, char **argv)
     tcase_add_loop_test(leave, who_is_told_at_the_start_ends, 0, 2);
     tcase_add_test(leave, one_is_told_and_dies);
     tcase_add_test(leave, a_file_of_another_run_is_not_taken_over);
+    tcase_add_test(whole, the_summary_has_all_hosts_and_the_slow_one);
+    tcase_add_loop_test(whole, those_that_have_gone_stay_in_the_table, 0, 2);
     tcase_add_test(twice, another_signal_ends_it_at_once);
     tcase_add_loop_test(all, all_end_where_that_is_asked, 0, 2);
     tcase_add_test(all, trainers_of_one_machine_end_together);
     tcase_add_test(mpi, ranks_of_one_host_do_not_leave);
+    tcase_add_test(mpi, hosts_of_mpi_are_in_the_summary);
     tcase_add_loop_test(mpi, ranks_of_mpi_end_together, 0, LIBRARIES_RUN);
     make_clicks();
-    return run_cases(leave, twice, all, mpi, NULL);
+    return run_cases(leave, twice, all, mpi, whole, NULL);
 }

@@ -77,6 +77,17 @@ class Stats(ctypes.Structure):
                                           "outer_cosine")]
 
 
+VALUES = 12                     # DESCANT_VALUES
+
+
+class Peer(ctypes.Structure):
+    _fields_ = [("rank", _INT), ("workers", _INT), ("last", _INT), ("host", ctypes.c_char_p),
+                ("heard_s", _F64), ("steps", _U64), ("rounds", _U64), ("bytes", _U64),
+                ("stall_ns", _U64), ("gap_mean", _F64), ("age_s", _F64), ("exchange_p99_s", _F64),
+                ("distance", _F64), ("wall_s", _F64), ("n_values", ctypes.c_size_t),
+                ("values", _F64 * VALUES)]
+
+
 @_LOG
 def say(_user: Any, level: int, line: bytes) -> None:
     """A program that has not set up logging sees warnings by Python's last resort; who comes and
@@ -132,6 +143,8 @@ def _load() -> ctypes.CDLL:
             ("outer_load", _INT, [job, ctypes.c_void_p, size]),
             ("members", _INT, [job, ctypes.POINTER(Members)]),
             ("stats", _INT, [job, ctypes.POINTER(Stats)]),
+            ("show", _INT, [job, ctypes.POINTER(_F64), size]),
+            ("peers", _INT, [job, ctypes.POINTER(Peer), size, p_size]),
             ("waits", size, [job, ctypes.c_char_p, size]),
             ("plans", size, [ctypes.c_char_p, size]),
             ("last_error", ctypes.c_char_p, []), ("version", ctypes.c_char_p, [])):

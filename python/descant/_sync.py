@@ -68,6 +68,13 @@ def _teller(listeners: List[Callable[[Event], Any]], tellers: Set[int]) -> Any:
     return _library.ON_EVENT(tell)
 
 
+def _peer(peer: _library.Peer) -> Dict[str, Any]:
+    figures = {name: getattr(peer, name) for name, *_ in _library.Peer._fields_
+               if name != "n_values"}
+    return {**figures, "last": _library.EVENTS[peer.last], "host": peer.host.decode(errors="replace"),
+            "values": list(peer.values[:peer.n_values])}
+
+
 def _named(model: Any) -> List[Tuple[str, Any]]:
     """Names and tensors of a module, a dict, pairs, a list, or one tensor."""
     if hasattr(model, "named_parameters"):
@@ -658,6 +665,29 @@ class Sync:
             return dict(self._last_stats)
         stats = _stats_of(self._job)
         return {name: getattr(stats, name) for name, *_ in stats._fields_}
+
+    def show(self, *values: float) -> None:
+        """Gives up to 12 numbers to the trainers that get this one's figures: examples, loss, and
+        so on. They replace those of the call before."""
+        self._job.call(library.descant_show, (ctypes.c_double * len(values))(*values), len(values))
+
+    def peers(self) -> List[Dict[str, Any]]:
+        """Figures of all trainers that are known here, ascending by rank, this one among them. On one
+        machine all trainers know all; between machines the two lowest ranks that are there do. A
+        trainer tells its own about once a second.
+
+        rank, host        its number, and the name of its machine ("": not known)
+        last              "joined": it takes part; "left", "unfinished", "lost": how it went
+        heard_s           the age of these figures
+        values            what its program has given to show
+        workers, steps, rounds, bytes, stall_ns, gap_mean, age_s, exchange_p99_s, distance, wall_s
+                          as in stats"""
+        room, known = 0, ctypes.c_size_t(64)
+        while known.value > room:
+            room = known.value
+            peers = (_library.Peer * room)()
+            self._job.call(library.descant_peers, peers, room, ctypes.byref(known))
+        return [_peer(each) for each in peers[:known.value]]
 
     def on_event(self, listener: Callable[[Event], Any]) -> Callable[[Event], Any]:
         """Calls listener(event) whenever a trainer comes, leaves, dies or brings NaN, where no round

@@ -11,6 +11,7 @@
 #define FABRIC_H
 
 #include "fabric/agree.h"
+#include "fabric/bulletins.h"
 #include "kernels/vector.h"
 #include "kernels/wire.h"
 
@@ -191,6 +192,16 @@ struct fabric {
     /* where events are noted; NULL: no thread reads them. The thread that starts sets it,
      * the one that closes clears it, and threads in descant_waits may read it before */
     struct notes *_Atomic notes;
+    /* Set by the caller before start; NULL: this trainer tells the others no figures.
+     * poll asks for them about once a second, also just before a final exchange arrives,
+     * and close asks once more */
+    void (*figures)(void *of, struct bulletin *own);
+    void *figures_of;
+    /* The others' last bulletins, n_bulletins slots, until close; NULL: none has come.
+     * Set by start or poll, release; any thread reads, acquire. In shared memory they are
+     * all trainers', this one too; over a link those told to this one, by rank */
+    struct bulletin_slot *_Atomic bulletins;
+    int n_bulletins;
     /* set by start, then constant */
     float *contribution;                /* room floats to be filled before begin; NULL: in
                                            place */

@@ -342,6 +342,16 @@ static bool agree_value_is_good(const struct check *c)
     return true;
 }
 
+static bool bulletin(const struct check *c)
+{
+    struct bulletin b;
+
+    memcpy(&b, c->word + 1, sizeof b);
+    return bulletin_is_good(&b) ||
+           refuse(c, "figures of %" PRIu64 " steps, %" PRIu64 " rounds, %" PRIu64
+                  " values, with a gap of %g", b.steps, b.rounds, b.n_values, b.gap);
+}
+
 static bool rows_go(const struct check *c)
 {
     const struct rows_seat *seats = (const struct rows_seat *)(const void *)(c->word + 1);
@@ -366,7 +376,7 @@ static bool rows_go(const struct check *c)
 /* --- kinds --- */
 
 enum word_tail { TAIL_NONE, TAIL_ENTRIES, TAIL_SEATS, TAIL_PARTS, TAIL_LATE, TAIL_TEXT,
-                 TAIL_VALUE };
+                 TAIL_VALUE, TAIL_BULLETIN };
 
 enum says { TO_LEAD, BY_LEAD, ANY };
 
@@ -407,9 +417,10 @@ static const struct rule {
     [WORD_AGREE] = {"AGREE", TO_LEAD, 0, TAIL_VALUE, agree_value_is_good},
     [WORD_AGREE_HAVE] = {"AGREE_HAVE", ANY, 0, TAIL_VALUE, agree_value_is_good},
     [WORD_AGREED] = {"AGREED", BY_LEAD, FINAL, TAIL_VALUE, agree_value_is_good},
+    [WORD_BULLETIN] = {"BULLETIN", ANY, 0, TAIL_BULLETIN, bulletin},
 };
 
-enum { N_RULES = sizeof rules / sizeof *rules };
+_Static_assert(sizeof rules / sizeof *rules == N_WORDS, "a rule for each word");
 
 static bool tail_is_good(const struct check *c, enum word_tail tail)
 {
@@ -439,6 +450,9 @@ static bool tail_is_good(const struct check *c, enum word_tail tail)
         if (c->word->n > AGREE_BYTES)
             return refuse(c, "a value of %" PRIu64 " bytes", c->word->n);
         least = c->word->n;
+        break;
+    case TAIL_BULLETIN:
+        least = sizeof(struct bulletin);
         break;
     case TAIL_TEXT:
         least = c->tail < 1 ? 1 : c->tail > RANKS_TEXT ? RANKS_TEXT : c->tail;
@@ -482,7 +496,7 @@ bool word_is_good(const struct word_facts *facts, int from, const struct ranks_w
     if (bytes < sizeof *word)
         return refuse(&c, "a word of %zu bytes", bytes);
     c.tail = bytes - sizeof *word;
-    if (word->what >= N_RULES)
+    if (word->what >= N_WORDS)
         return refuse(&c, "a word of kind %u", word->what);
     const struct rule *rule = &rules[word->what];
     c.why = more;

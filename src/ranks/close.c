@@ -31,6 +31,7 @@ void ranks_leave(struct fabric *f)
         ranks_elastic_stop(m);
     ranks_rows_leave(m);
     m->stage = STAGE_IDLE;
+    m->bulletin_ns = 0;
     ranks_abandon(m);
     ranks_set_rest(m);
 }
@@ -170,6 +171,7 @@ static void release(struct ranks *m)
     ranks_post_fini(m);
     ranks_agree_lead_fini(m);
     ranks_agree_fini(m);
+    ranks_bulletins_fini(m);
     ranks_lead_fini(m);
     ranks_words_fini(m);
     ranks_members_fini(m);

@@ -166,6 +166,9 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
     case WORD_AGREED:
         hear_agreement(m, from, word);
         break;
+    case WORD_BULLETIN:
+        ranks_bulletins_hear(m, from, word);
+        break;
     case WORD_CALL:
         m->called = true;
         break;
@@ -205,7 +208,7 @@ static struct word_facts facts_of(const struct ranks *m, int from,
 
     if (m->started)
         facts.turns |= 1U << WORD_CALL | 1U << WORD_VOID | 1U << WORD_MEMBERS |
-                       1U << WORD_LATE | 1U << WORD_AGREED |
+                       1U << WORD_LATE | 1U << WORD_AGREED | 1U << WORD_BULLETIN |
                        (uint32_t)(m->agree_lead != NULL) << WORD_AGREE |
                        (uint32_t)(!m->go_waits || !m->place.fixed) << WORD_GO;
     facts.turns |= (uint32_t)(m->left && m->place.fixed) << WORD_BYE;

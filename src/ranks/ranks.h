@@ -19,6 +19,7 @@
  *   rows.c, rows_lead.c           rounds of rows; the coordinator's side of them
  *   post.c         parcels between rank 0 and the others
  *   agree.c, agree_lead.c         agreements; the coordinator's side of them
+ *   bulletins.c    each rank's figures, told to the lowest ranks
  *   waits.c        sleeping, awaited ranks, ranks that are bound to too few cores
  *   pieces.c       where the pieces of a mean lie
  *   seats.c        the members of a round in a GO
@@ -151,6 +152,7 @@ struct ranks {
     uint64_t stands_ns;                 /* the epoch stands since then */
     uint64_t looked_ns, alive_ns;       /* last look for silent ranks; last ALIVE */
     uint64_t told_ns;                   /* last ALIVE of a rank that was told to end */
+    uint64_t bulletin_ns;               /* this rank's next bulletin is due; 0: now */
     uint64_t looks;                     /* at most one in dead / 8, and one in a pause */
     int leader;                         /* the coordinator or, where that is silent, the
                                            member that is to found the next epoch */
@@ -643,6 +645,14 @@ void ranks_agree_lead_fini(struct ranks *m);
 void ranks_agree_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_agree_lead_turn(struct ranks *m);
 void ranks_agree_missing(struct fabric *f, struct awaited *awaited);
+
+/* --- bulletins.c --- */
+
+void ranks_bulletins_hear(struct ranks *m, int from, const struct ranks_word *word);
+void ranks_bulletins_tell(struct ranks *m);     /* this rank's, if it is due */
+/* the time when it is due; UINT64_MAX: this rank tells none */
+uint64_t ranks_bulletins_due(const struct ranks *m);
+void ranks_bulletins_fini(struct ranks *m);
 
 /* --- waits.c --- */
 

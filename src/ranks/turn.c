@@ -66,6 +66,7 @@ static void listen_all(struct ranks *m)
 {
     ranks_listen(m);
     ranks_peers_tell(m);
+    ranks_bulletins_tell(m);
     ranks_members_time(m);
     for (int i = 0; i < LISTEN_AT_ONCE && ranks_collect(m); i++)
         ;
@@ -125,6 +126,8 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
         ranks_elastic_stop(m);
     ranks_abandon(m);
     m->x = *exchange;
+    if (exchange->final)
+        m->bulletin_ns = 0;
     m->seq++;
     m->looked = exchange->kind == EXCHANGE_MEAN ? 0 : exchange->n;
     m->bad = f->own_bad = false;

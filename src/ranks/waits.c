@@ -41,8 +41,9 @@ void ranks_rest(struct ranks *m, uint64_t until_ns)
 static uint32_t until_due_us(const struct ranks *m, bool open)
 {
     uint64_t due = m->started ? ledger_wakes(m->ledger) : UINT64_MAX;
-    uint64_t most = m->dead_ns / 8;
+    uint64_t most = m->dead_ns / 8, told = ranks_bulletins_due(m);
 
+    due = told < due ? told : due;
     if (open && SAY_AGAIN_NS < most)
         most = SAY_AGAIN_NS;
     due = due > m->now_ns ? due - m->now_ns : 0;

@@ -7,7 +7,7 @@
 #include "ranks/ledger.h"
 
 enum {
-    RANKS_PROTOCOL = 15,        /* of the words and pieces between ranks */
+    RANKS_PROTOCOL = 16,        /* of the words and pieces between ranks */
     RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
@@ -32,8 +32,11 @@ enum ranks_what {
     WORD_ALIVE,         /* to a member of a round that lasts; final: to all, from one
                            that was told to end */
     WORD_ROWS_NONE, WORD_ROWS_LACK,     /* rows.c */
-    WORD_AGREE, WORD_AGREE_HAVE, WORD_AGREED    /* agree.c */
+    WORD_AGREE, WORD_AGREE_HAVE, WORD_AGREED,   /* agree.c */
+    WORD_BULLETIN       /* its figures; struct bulletin follows (bulletins.c) */
 };
+
+enum { N_WORDS = WORD_BULLETIN + 1 };
 
 /* The ledger's part of a word (struct ledger_decision). */
 struct ranks_ledger {

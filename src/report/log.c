@@ -7,11 +7,14 @@
  *   - taken up again after a stop: another header; the curves have a gap there. A line
  *     that was torn as it stopped may stand before that header, without its end;
  *   - ended within an interval: that interval is too short to tell a loss or a speed by;
- *   - of several ranks: the intervals of the first rank seen are those shown.
+ *   - of several ranks: the intervals of the first rank seen are those shown;
+ *   - of a run on several hosts: lines of the kinds whole and host have the figures of
+ *     all hosts, and the first host's intervals get the speed of all.
  * Anything else is refused with the file and the line. */
 #include "report/report.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +50,7 @@ struct reading {
     long line;
     json_int_t rank;            /* whose intervals count; -1 until the first */
     double examples, seconds;   /* up to the last superstep */
+    size_t given;               /* the last point with the speed of all hosts */
 };
 
 static bool wrong(const struct reading *r, const char *format, ...)
@@ -63,22 +67,18 @@ static bool wrong(const struct reading *r, const char *format, ...)
     return false;
 }
 
-static bool add_point(const struct reading *r, const struct report_point *point)
+static bool add_point_to(const struct reading *r, struct report_run *run,
+                         const struct report_point *point)
 {
-    struct report_run *run = r->run;
-    if (run->n == run->room) {
-        size_t room = run->room ? 2 * run->room : 256;
-        struct report_point *points = memory_take_array(room, sizeof *points);
-        if (!points)
-            return wrong(r, "no memory for %zu intervals", room);
-        if (run->n)
-            memcpy(points, run->points, run->n * sizeof *points);
-        memory_give(run->points);
-        run->points = points;
-        run->room = room;
-    }
+    if (!memory_grow(&run->points, &run->room, run->n, run->n + 1, sizeof *run->points))
+        return wrong(r, "no memory for %zu intervals", run->n + 1);
     run->points[run->n++] = *point;
     return true;
+}
+
+static bool add_point(const struct reading *r, const struct report_point *point)
+{
+    return add_point_to(r, r->run, point);
 }
 
 static double number(const json_t *line, const char *key)
@@ -164,6 +164,69 @@ static bool add_superstep(struct reading *r, const json_t *line)
     return add_point(r, &point);
 }
 
+/* The last interval before point n; NULL: there is none. */
+static struct report_point *interval_before(struct report_run *run,
+                                            const struct report_point *point)
+{
+    struct report_point *p =
+        point ? run->points + (point - run->points) : run->points + run->n;
+    while (p > run->points)
+        if (!(--p)->apart)
+            return p;
+    return NULL;
+}
+
+/* --- hosts --- */
+
+/* The curve of a host, which the first line about it begins; NULL, with *good false, for
+ * lack of memory. The first curve is that of all hosts, number -1. */
+static struct report_host *host_of(struct reading *r, int number, bool *good)
+{
+    struct report_run *run = r->run;
+
+    for (size_t k = 0; k < run->n_hosts; k++)
+        if (run->hosts[k].number == number)
+            return &run->hosts[k];
+    if (run->n_hosts >= REPORT_MOST_HOSTS)
+        return NULL;
+    if (!memory_grow(&run->hosts, &run->hosts_room, run->n_hosts, run->n_hosts + 1,
+                     sizeof *run->hosts)) {
+        *good = wrong(r, "no memory for %zu hosts", run->n_hosts + 1);
+        return NULL;
+    }
+    run->hosts[run->n_hosts] = (struct report_host){.number = number};
+    return &run->hosts[run->n_hosts++];
+}
+
+/* A line of the kind whole, of number -1, or host. Its curve is over the time of the run.
+ * A run with more hosts than REPORT_MOST_HOSTS is shown without the rest. */
+static bool add_host(struct reading *r, json_t *line, int number)
+{
+    struct report_point point;
+    bool good = take_fields(r, line, &point);
+    struct report_host *host = good ? host_of(r, number, &good) : NULL;
+
+    if (!host)
+        return good;
+    json_decref(host->last);
+    host->last = json_incref(line);
+    return add_point_to(r, &host->curve, &point);
+}
+
+/* A line about all hosts follows the first host's interval, whose speed was that host's
+ * alone. After the last interval there is no speed. */
+static bool add_whole(struct reading *r, json_t *line)
+{
+    double rate = number(line, "examples_per_s");
+    struct report_point *last = interval_before(r->run, NULL);
+
+    if (last && (isfinite(rate) || r->given != (size_t)(last - r->run->points))) {
+        last->at[REPORT_RATE] = rate;
+        r->given = (size_t)(last - r->run->points);
+    }
+    return add_host(r, line, REPORT_ALL_HOSTS);
+}
+
 /* A header behind the first begins another start of the run: the summary and the failed
  * checkpoints before it are forgotten, and a point without values makes the gap in the
  * curves. */
@@ -179,6 +242,9 @@ static bool add_header(struct reading *r, json_t *line)
     run->summary = NULL;
     run->n_failed = 0;
     r->seconds = (double)NAN;
+    for (size_t k = 0; k < run->n_hosts; k++)
+        if (!add_point_to(r, &run->hosts[k].curve, &gap))
+            return false;
     return run->n == 0 || add_point(r, &gap);
 }
 
@@ -205,18 +271,6 @@ const char *report_unfinished(const struct report_run *run)
         if (strncmp(why, ends[k], strlen(ends[k])) == 0)
             return NULL;
     return why && *why ? why : NULL;
-}
-
-/* The last interval before point n; NULL: there is none. */
-static struct report_point *interval_before(struct report_run *run,
-                                            const struct report_point *point)
-{
-    struct report_point *p =
-        point ? run->points + (point - run->points) : run->points + run->n;
-    while (p > run->points)
-        if (!(--p)->apart)
-            return p;
-    return NULL;
 }
 
 /* The last interval, where it has less than half the examples of the one before. */
@@ -248,6 +302,15 @@ static bool add_line(struct reading *r, json_t *line)
         return add_eval(r, line);
     if (strcmp(kind, "superstep") == 0)
         return add_superstep(r, line);
+    if (strcmp(kind, "whole") == 0)
+        return add_whole(r, line);
+    if (strcmp(kind, "host") == 0) {
+        const json_t *host = json_object_get(line, "host");
+        json_int_t number = json_integer_value(host);
+        if (!json_is_integer(host) || number < 0 || number > INT_MAX)
+            return wrong(r, "host is not a number");
+        return add_host(r, line, (int)number);
+    }
     if (strcmp(kind, "checkpoint") == 0) {
         json_decref(r->run->failed);
         r->run->failed = json_incref(json_object_get(line, "failed"));
@@ -312,7 +375,7 @@ static void make_label(struct report_run *run)
 
 bool report_read(struct report_run *run, const char *path, FILE *err)
 {
-    struct reading r = {.run = run, .err = err, .rank = -1};
+    struct reading r = {.run = run, .err = err, .rank = -1, .given = SIZE_MAX};
     *run = (struct report_run){.path = path};
     FILE *in = fopen(path, "r");
     if (!in) {
@@ -332,6 +395,11 @@ void report_run_fini(struct report_run *run)
     json_decref(run->summary);
     json_decref(run->failed);
     memory_give(run->points);
+    for (size_t k = 0; k < run->n_hosts; k++) {
+        json_decref(run->hosts[k].last);
+        memory_give(run->hosts[k].curve.points);
+    }
+    memory_give(run->hosts);
     *run = (struct report_run){0};
 }
 
@@ -374,12 +442,28 @@ bool report_same_examples(const char *key, const struct report_run *a,
     return counted ? same_names(x, y) : strcmp(x, y) == 0;
 }
 
+/* The summary's figure. Of a run on several hosts it is the job's, where there is one. A
+ * resumed run has such sums of its last start alone. */
+static const json_t *summary_figure(const struct report_run *run, const char *key)
+{
+    static const char *const sums[] = {"examples", "seconds", "loss", "ne"};
+    bool resumed = json_object_get(run->summary, "start_examples") != NULL;
+    char of_job[64];
+
+    for (size_t k = 0; k < sizeof sums / sizeof *sums; k++)
+        if (resumed && strcmp(key, sums[k]) == 0)
+            return json_object_get(run->summary, key);
+    snprintf(of_job, sizeof of_job, "job_%s", key);
+    const json_t *value = json_object_get(run->summary, of_job);
+    return json_is_number(value) ? value : json_object_get(run->summary, key);
+}
+
 /* An evaluation's examples and seconds are those at which it began, so for these the last
  * interval counts. */
 double report_figure(const struct report_run *run, const char *summary_key,
                      enum report_field field)
 {
-    const json_t *value = summary_key ? json_object_get(run->summary, summary_key) : NULL;
+    const json_t *value = summary_key ? summary_figure(run, summary_key) : NULL;
     if (json_is_number(value))
         return json_number_value(value);
     for (size_t i = run->n; i > 0 && field < REPORT_FIELDS; i--)

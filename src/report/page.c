@@ -235,6 +235,40 @@ static json_t *figures_of(struct page *p, const struct report_run *run)
     return figures;
 }
 
+static double of_host(const struct report_host *host, const char *key)
+{
+    const json_t *value = json_object_get(host->last, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+/* The rows of the table of a run's hosts. A host's speed is that of all its time. */
+static json_t *hosts_of(struct page *p, const struct report_run *run)
+{
+    json_t *rows = json_array();
+
+    for (size_t k = 0; k < run->n_hosts; k++) {
+        const struct report_host *host = &run->hosts[k];
+        const char *name = json_string_value(json_object_get(host->last, "name"));
+        const char *state = json_string_value(json_object_get(host->last, "state"));
+        double n = of_host(host, "examples"), s = of_host(host, "trained_s");
+        if (host->number == REPORT_ALL_HOSTS)
+            continue;
+        json_t *row = json_pack("{s:o,s:o}", "name",
+                                json_sprintf("%d %s", host->number, name ? name : ""),
+                                "state", json_string_nocheck(state ? state : ""));
+        set(p, row, "examples", figure_text(COUNT, n));
+        set(p, row, "speed", figure_text(COUNT, s > 0 ? n / s : (double)NAN));
+        set(p, row, "time", figure_text(TIME, s));
+        set(p, row, "stall", figure_text(SHARE, of_host(host, "stall_share")));
+        set(p, row, "gap", figure_text(STEPS, of_host(host, "gap")));
+        double age_ms = 1e3 * of_host(host, "age_s");
+        set(p, row, "age", age_ms < 1000 ? json_sprintf("%.1f ms", age_ms)
+                                         : figure_text(TIME, age_ms / 1e3));
+        add(p, rows, row);
+    }
+    return rows;
+}
+
 /* The values of one run, for page.html's sections of runs. */
 static json_t *run_of(struct page *p, int r)
 {
@@ -261,6 +295,8 @@ static json_t *run_of(struct page *p, int r)
                                    : json_string_nocheck(report_set_name(
                                          run, set_name, sizeof set_name)));
     set(p, of, "figures", figures_of(p, run));
+    set(p, of, "many_hosts", json_boolean(run->n_hosts > 0));
+    set(p, of, "hosts", hosts_of(p, run));
     return of;
 }
 
@@ -368,6 +404,8 @@ static json_t *charts_of(struct page *p)
 
     for (int c = 0; out && c < N_CHARTS && p->good; c++)
         put_chart(p, out, &charts[c]);
+    for (int r = 0; out && r < p->n && p->good; r++)
+        p->good &= report_hosts(out, &p->runs[r]);
     json_t *drawn = out && fclose(out) == 0 ? json_string_nocheck(text) : NULL;
     free(text);
     return drawn;

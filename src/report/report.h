@@ -29,6 +29,8 @@ struct report_point {
                                    curves */
 };
 
+struct report_host;
+
 struct report_run {
     char label[128];
     const char *path;
@@ -42,6 +44,17 @@ struct report_run {
                                    none */
     struct report_point *points;
     size_t n, room;
+    struct report_host *hosts;  /* (n_hosts) of a run on several; else NULL */
+    size_t n_hosts, hosts_room;
+};
+
+enum { REPORT_MOST_HOSTS = 4096, REPORT_ALL_HOSTS = -1 };
+
+/* A host of a run, or all of them. */
+struct report_host {
+    int number;                 /* REPORT_ALL_HOSTS: of all */
+    json_t *last;               /* the last line about it */
+    struct report_run curve;    /* its points alone */
 };
 
 /* --- log.c --- */
@@ -88,6 +101,11 @@ struct report_chart {
 /* A <figure>, or nothing where no run has two such values. False without memory. */
 bool report_chart(FILE *out, const struct report_chart *chart,
                   const struct report_run *runs, int n);
+
+/* --- hosts.c --- */
+
+/* The speed of a run's hosts over time, as report_chart; nothing where there are none. */
+bool report_hosts(FILE *out, const struct report_run *run);
 
 /* --- runs.c --- */
 

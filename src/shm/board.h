@@ -103,6 +103,8 @@ struct shm_board {
     CACHE_LINE_ALIGNED _Atomic uint64_t done;
     CACHE_LINE_ALIGNED struct round_record record;
     struct arrival arrivals[MACHINE_SLOTS];
+    /* The last figures of each slot's trainer, which writes them; all read. */
+    struct bulletin_slot bulletins[MACHINE_SLOTS];
 };
 
 enum region { REGION_BOARD = MACHINE_REGIONS, REGION_MANIFEST, REGION_RESULT,

@@ -91,6 +91,7 @@ static void shm_close(struct fabric *f)
 {
     struct shm *shm = shm_of(f);
 
+    shm_tell_figures(shm);
     meeting_leave(&shm->meet);
     memory_give(shm->piece);
     memory_give(shm->moved);
@@ -442,6 +443,8 @@ static descant_status shm_start(struct fabric *f, const struct fabric_start *sta
     atomic_store_explicit(&mine->threads, start->threads, memory_order_relaxed);
     atomic_fetch_add_explicit(&roster_of(shm)->lives, 1, memory_order_release);
     shm->started = true;
+    f->n_bulletins = MACHINE_SLOTS;
+    atomic_store_explicit(&f->bulletins, board_of(shm)->bulletins, memory_order_release);
     return DESCANT_OK;
 }
 

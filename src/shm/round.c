@@ -282,6 +282,8 @@ descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange)
     if (round->stage == SHM_ARRIVED && !exchange->final)
         round->abandoned = true;
     round->exchange = *exchange;
+    if (exchange->final)
+        shm->bulletin_ns = 0;
     round->live = is_live(shm, exchange->in);
     round->whole = 0;
     if (!round->abandoned)
@@ -297,10 +299,26 @@ descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange)
     return DESCANT_OK;
 }
 
+void shm_tell_figures(struct shm *shm)
+{
+    struct fabric *f = &shm->fabric;
+    struct bulletin own;
+
+    if (!f->figures || !shm->started)
+        return;
+    f->figures(f->figures_of, &own);
+    bulletin_put(&board_of(shm)->bulletins[shm->meet.slot], f->rank, &own,
+                 clock_now_ns());
+}
+
 enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part)
 {
     struct shm_round *round = &shm->round;
 
+    if (shm->fabric.figures && clock_now_ns() >= shm->bulletin_ns) {
+        shm->bulletin_ns = clock_now_ns() + BULLETIN_NS;
+        shm_tell_figures(shm);
+    }
     atomic_store_explicit(
         &shm->seen_bell, atomic_load_explicit(&own_slot(shm)->bell, memory_order_acquire),
         memory_order_relaxed);

@@ -73,6 +73,8 @@ struct shm {
     uint32_t agree_bell;        /* its bell, before it looked */
     const struct kernels *kernels;
     double cores;
+    uint64_t bulletin_ns;       /* the next one is due; of the holder of the round
+                                   machine */
     struct shm_round round;
     /* Written by poll, read by wait beside it; relaxed: a stale bell wakes at once. */
     _Atomic uint32_t seen_bell;
@@ -248,6 +250,7 @@ enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part);
 
 descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange);
 enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part);
+void shm_tell_figures(struct shm *shm);     /* puts this trainer's on the board */
 void shm_round_wait(struct shm *shm, uint64_t until_ns);
 
 /* --- awaited trainers (waits.c) --- */

@@ -173,6 +173,12 @@ static void tell(struct descant *job, const struct fabric_note *note, uint64_t n
 {
     struct events *events = &job->events;
     char line[LOG_LINE];
+    bool tells = note->kind == DESCANT_EVENT_JOINED || note->kind == DESCANT_EVENT_LEFT ||
+                 note->kind == DESCANT_EVENT_LOST ||
+                 note->kind == DESCANT_EVENT_UNFINISHED;
+    if (tells && note->rank >= 0 && note->rank < EVENTS_RANKS)
+        atomic_store_explicit(&events->last[note->rank], (unsigned char)note->kind,
+                              memory_order_relaxed);
     if (note->kind == DESCANT_EVENT_UNFINISHED && job->plan.when == PLAN_NEVER)
         return;                 /* its work was not to be kept together */
     compose(job, note, members, line, sizeof line);

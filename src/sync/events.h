@@ -14,7 +14,7 @@ struct event_line {
     uint64_t count;                         /* events since the last line */
 };
 
-enum { EVENTS_TOLD = NOTES };
+enum { EVENTS_TOLD = NOTES, EVENTS_RANKS = 4096 };
 
 struct events {
     struct notes notes;
@@ -30,6 +30,9 @@ struct events {
     uint64_t pace_ns;                   /* when rounds were logged last, or 0 */
     uint64_t no_round_ns;               /* how long the last such line waited, or 0 */
     _Atomic bool company;               /* there have been other members */
+    /* by rank: the last enum descant_event_kind that says whether it takes part. The
+       thread writes, any thread reads; relaxed, a figure */
+    _Atomic unsigned char last[EVENTS_RANKS];
 };
 
 void events_init(struct events *events, const struct descant_options *options);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The parts of a job, for the files that implement descant.h: job.c (its beginning),
  * drive.c (its rounds), step.c (workers), shadow.c (the sync thread), outer.c (reloads),
- * end.c, agree.c, events.c, figures.c, waits.c, world.c (MPI on one host). */
+ * end.c, agree.c, events.c, figures.c, peers.c, waits.c, world.c (MPI on one host). */
 #ifndef JOB_H
 #define JOB_H
 
@@ -50,6 +50,10 @@ struct descant {
                                            job */
     pthread_mutex_t sharing;            /* the fabric's alloc, share and start: one at a
                                            time */
+    /* descant_show's: any thread writes, the thread that polls reads. Relaxed: they are
+     * figures, each by itself */
+    _Atomic uint32_t n_shown;
+    _Atomic double shown[DESCANT_VALUES];
     _Atomic bool agreeing;              /* a thread makes an agreement; set and cleared by
                                            it */
 
@@ -152,6 +156,11 @@ bool job_link_allows(struct descant *job);
 /* allreduce: the mean of each trainer becomes a call (unless `called` already), then
  * states are given. */
 descant_status job_introduce(struct descant *job, bool called, uint64_t *waited_ns);
+
+/* --- peers.c --- */
+
+/* Lets the fabric tell the others this trainer's figures. Before start. */
+void peers_tell(struct descant *job);
 
 /* --- world.c: an MPI job on one host --- */
 

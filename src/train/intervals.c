@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The log of a machine's trainers: a header, intervals, evaluations, checkpoints that
- * failed. Only the trainer that reports comes here, its monitor while it trains and its
- * main thread after; the summary is summary.c's.
+ * failed and, in the log of the first of several hosts, the figures of all hosts. Only
+ * the trainer that reports comes here, its monitor while it trains and its main thread
+ * after; the summary is summary.c's.
  *
  * The log is one file, which goes on when the reporter dies: the sums up to its last
  * interval lie on the board (`logged` and its neighbours), so that the next reporter's
@@ -106,6 +107,71 @@ void train_log_interval(struct trainer *t, const struct train_figures *f, double
     run_log_written(&t->run_log, json_end(&json), true);
 }
 
+static void log_spread(struct json *json, const char *least, const char *most,
+                       const struct spread *s)
+{
+    json_real(json, least, s->least);
+    json_real(json, most, s->most);
+}
+
+static void log_host(struct trainer *t, const struct host_figures *h, double seconds)
+{
+    static const char *const states[] = {"trains", "done", "left", "failed", "died"};
+    struct json json;
+
+    json_begin(&json, t->run_log.file);
+    json_text(&json, "kind", "host");
+    json_real(&json, "seconds", seconds);
+    json_int(&json, "host", h->host);
+    json_text(&json, "name", h->name);
+    json_text(&json, "state", states[h->state]);
+    json_int(&json, "trainers", h->trainers);
+    json_int(&json, "examples", (int64_t)h->seen.n);
+    json_real(&json, "loss", metrics_logloss(&h->seen));
+    json_real(&json, "trained_s", h->seconds);
+    json_real(&json, "examples_per_s", h->state == HOST_TRAINS ? h->lately : (double)NAN);
+    json_real(&json, "stall_share", h->worker_s > 0 ? h->stall_s / h->worker_s : 0);
+    json_real(&json, "gap", h->gap);
+    json_real(&json, "age_s", h->age_s);
+    json_real(&json, "heard_s", h->heard_s);
+    run_log_written(&t->run_log, json_end(&json), false);
+}
+
+/* Lines of the kinds whole and host, which others than the first host do not write. Their
+ * figures are of this start, and not of the interval, but for examples_per_s. */
+void train_log_whole(struct trainer *t, double seconds)
+{
+    const struct whole *w = &t->whole;
+    double now_s = seconds + get(&t->board->seconds_before);
+    struct json json;
+    bool slow;
+
+    if (!t->run_log.file || !others_is_first(t) || !whole_look(t))
+        return;
+    int slowest = whole_slowest(w, true, &slow);
+    for (size_t k = 0; k < w->n && t->run_log.file; k++)
+        log_host(t, &w->hosts[k], now_s);
+    if (!t->run_log.file)
+        return;
+    json_begin(&json, t->run_log.file);
+    json_text(&json, "kind", "whole");
+    json_real(&json, "seconds", now_s);
+    json_int(&json, "hosts", (int64_t)w->n);
+    json_int(&json, "hosts_at_work", w->at_work);
+    json_int(&json, "examples", (int64_t)w->seen.n);
+    json_real(&json, "loss", metrics_logloss(&w->seen));
+    json_real(&json, "ne", metrics_entropy(&w->seen));
+    json_real(&json, "examples_per_s", w->at_work ? w->lately : (double)NAN);
+    json_real(&json, "stall_share", w->stall_share);
+    log_spread(&json, "gap_least", "gap_most", &w->gap);
+    log_spread(&json, "age_least_s", "age_most_s", &w->age_s);
+    if (slowest >= 0) {
+        json_int(&json, "slowest", w->hosts[slowest].host);
+        json_real(&json, "slowest_per_s", w->hosts[slowest].lately);
+    }
+    run_log_written(&t->run_log, json_end(&json), true);
+}
+
 void train_log_checkpoint(struct trainer *t, const char *why)
 {
     struct json json;
@@ -174,4 +240,5 @@ void train_log_last(struct trainer *t)
     train_log_open(t);
     if (t->run_log.file && board_sum(t->board).n > cell_read(&t->board->logged).n)
         train_log_interval(t, &f, t->seconds + later);
+    train_log_whole(t, figures_seconds(t));
 }

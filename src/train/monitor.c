@@ -7,6 +7,9 @@
  * ends is given up. The keeper hands figures to the monitor (news.c). When the reporter
  * dies, the next one goes on within a tenth of a second.
  *
+ * The first of several hosts shows and logs all of them (whole.c), and goes on with that
+ * while its finish waits for the others.
+ *
  * A checkpoint that is under way as the run ends is written to its end, for until the
  * last checkpoint is whole it is the newest. */
 #include "train/monitor.h"
@@ -55,41 +58,66 @@ void monitor_publish(struct trainer *t)
 struct watch {
     struct window shown;
     double logged_s;            /* when, last */
-    double from_place;          /* in the data, when it was first known, */
-    uint64_t from_ns;           /* at this time; 0: not yet. A resumed run does not begin
-                                   at 0 */
+    struct metrics of_all;      /* of all hosts, as they were shown last */
+    double loss_of_all;         /* between the last two such looks; NaN: not known */
 };
+
+/* The job's loss between two looks at all hosts, whose figures come once a second. */
+static double loss_of_all(struct watch *watch, const struct whole *all)
+{
+    struct metrics part = all->seen;
+
+    if (all->seen.n < watch->of_all.n)          /* a host has begun anew */
+        watch->of_all = all->seen;
+    metrics_drop(&part, &watch->of_all);
+    if (part.n)
+        watch->loss_of_all = metrics_logloss(&part);
+    watch->of_all = all->seen;
+    return watch->loss_of_all;
+}
+
+/* The figures of how far apart the trainers are, or, of several hosts, the hosts. */
+static void say_pace(const struct trainer *t, const struct train_figures *f, bool of_all,
+                     char *pace, size_t room)
+{
+    double lag = f->gradients ? (double)f->lag / (double)f->gradients : 0;
+    double stall = 100 * f->stall_share;
+    char refused[32], gap[32] = "-";
+
+    if (f->rounds > 0)
+        snprintf(gap, sizeof gap, "%.*f", f->gap < 99.95, f->gap);
+    if (t->bsp)                 /* how old gradients are, and how many were refused */
+        snprintf(pace, room, "lag %.*f  refused %s", lag < 9.95, lag,
+                 count_text((double)(f->stale + f->not_finite), refused, sizeof refused));
+    else if (of_all)
+        whole_text(&t->whole, pace, room);
+    else
+        snprintf(pace, room, "gap %s  stall %.*f %%", gap, stall < 9.95, stall);
+}
 
 /* Whatever the figures, it fits into 80 columns; in more of them it has a longer word, in
  * fewer the last figures are left out. */
-static void show(struct trainer *t, const struct watch *watch,
-                 const struct train_figures *f)
+static void show(struct trainer *t, struct watch *watch, const struct train_figures *f)
 {
     const struct window *w = &watch->shown;
-    char rate[32], remaining[32], seen[32], refused[32], line[240], percent[16] = " ?";
-    char loss[16] = "?", gap[32] = "-", pace[64];
-    double place = feed_place(t->feed), done = place - watch->from_place;
-    double left = -1, stall = 100 * f->stall_share;
-    double lag = f->gradients ? (double)f->lag / (double)f->gradients : 0;
+    const struct whole *all = whole_look(t) ? &t->whole : NULL;
+    char rate[32], remaining[32], seen[32], line[240], percent[16] = " ?";
+    char loss[16] = "?", pace[96];
+    double n = all ? (double)all->seen.n : (double)w->seen.n;
+    double per_s = all ? all->lately : w->per_s;
+    double mean = all ? loss_of_all(watch, all) : w->loss;
+    double place = all ? all->place : feed_place(t->feed);
+    double left = all ? all->left_s : whole_left(t);
     int columns = progress_columns(&t->progress);
 
     if (place >= 0)
         snprintf(percent, sizeof percent, "%2.0f", 100 * place);
-    if (!isnan(w->loss))
-        snprintf(loss, sizeof loss, "%.4f", w->loss);
-    if (watch->from_ns && done > 0)         /* at the pace so far */
-        left = (double)(clock_now_ns() - watch->from_ns) * 1e-9 * (1 - place) / done;
-    if (f->rounds > 0)
-        snprintf(gap, sizeof gap, "%.*f", f->gap < 99.95, f->gap);
-    if (t->bsp)                 /* how old gradients are, and how many were refused */
-        snprintf(pace, sizeof pace, "lag %.*f  refused %s", lag < 9.95, lag,
-                 count_text((double)(f->stale + f->not_finite), refused, sizeof refused));
-    else
-        snprintf(pace, sizeof pace, "gap %s  stall %.*f %%", gap, stall < 9.95, stall);
+    if (!isnan(mean))
+        snprintf(loss, sizeof loss, "%.4f", mean);
+    say_pace(t, f, all, pace, sizeof pace);
     snprintf(line, sizeof line, "%s %%  %s %s  %s/s  loss %s  %s  %s left", percent,
-             count_text((double)w->seen.n, seen, sizeof seen),
-             columns < WIDE_LINE ? "seen" : "examples",
-             count_text(w->per_s, rate, sizeof rate), loss, pace,
+             count_text(n, seen, sizeof seen), columns < WIDE_LINE ? "seen" : "examples",
+             count_text(per_s, rate, sizeof rate), loss, pace,
              time_text(left, remaining, sizeof remaining));
     progress_show(&t->progress, line);
 }
@@ -198,6 +226,7 @@ static void report(struct trainer *t, struct watch *w)
     struct train_figures f = figures_gather(t, s);
     if (log_due) {
         train_log_interval(t, &f, s);
+        train_log_whole(t, s);
         w->logged_s = s;
     }
     if (show_due) {
@@ -219,17 +248,18 @@ static bool rest(struct trainer *t, uint32_t ns)
 static void *monitor(void *of)
 {
     struct trainer *t = of;
-    struct watch w = {.shown = {.loss = NAN}};
+    struct watch w = {.shown = {.loss = NAN}, .loss_of_all = NAN};
 
     nn_thread_init();
     window_look(&w.shown, t);
     while (rest(t, TICK_NS)) {
         double place = feed_place(t->feed);
-        if (!w.from_ns && place >= 0) {
-            w.from_place = place;
-            w.from_ns = clock_now_ns();
+        if (!t->place_from_ns && place >= 0) {
+            t->place_from = place;
+            t->place_from_ns = clock_now_ns();
         }
         monitor_publish(t);
+        whole_show(t);
         trainer_heed(t);
         news_take(t);
         if (!board_reports(t->board, t->seat))
@@ -254,6 +284,39 @@ static void *keeper(void *of)
         }
     see_to_signal(t);
     return NULL;
+}
+
+/* Beside the finish: the first host shows and logs the hosts that it waits for. */
+static void *wait_for_others(void *of)
+{
+    struct trainer *t = of;
+    struct watch w = {.loss_of_all = NAN, .logged_s = figures_seconds(t)};
+
+    while (rest(t, TICK_NS)) {
+        double s = figures_seconds(t);
+        if (!others_is_first(t) || !board_reports(t->board, t->seat))
+            continue;
+        if (progress_due(&t->progress) && whole_look(t)) {
+            struct train_figures f = figures_gather(t, s);
+            show(t, &w, &f);
+        }
+        if (s - w.logged_s >= t->options->log_every) {
+            train_log_open(t);
+            train_log_whole(t, s);
+            w.logged_s = s;
+        }
+    }
+    return NULL;
+}
+
+void monitor_wait(struct trainer *t)
+{
+    if (t->hosts < 2 && !t->options->over_tcp)
+        return;
+    t->monitor_stop = false;
+    pthread_mutex_init(&t->monitor_mutex, NULL);
+    tick_init(&t->monitor_moved);
+    t->monitor_started = pthread_create(&t->monitor, NULL, wait_for_others, t) == 0;
 }
 
 descant_status monitor_start(struct trainer *t)

@@ -172,6 +172,8 @@ static void print_summary(struct trainer *t)
     if (f->bad)
         summary_row(t->out, "bad lines skipped", (double)f->bad, "%.0f");
     summary_row(t->out, "memory of a trainer", r->memory_mb, "%.0f MB");
+    if (t->whole.n > 1)
+        whole_print(&t->whole, t->out);
     say_end(t, resumed);
     int error = stream_error(t->out);
     if (!error)
@@ -179,6 +181,25 @@ static void print_summary(struct trainer *t)
     log_fail(&t->log, DESCANT_SYSTEM, "the summary could not be written: %s",
              strerror(error));
     board_stop(t->board, STOP_FAILED, "the summary could not be written");
+}
+
+/* Of all hosts, of this start: the job, and the host that had the least examples/s. */
+static void log_all(const struct whole *w, struct json *json)
+{
+    bool slow;
+    int slowest = whole_slowest(w, false, &slow);
+
+    json_int(json, "job_hosts", (int64_t)w->n);
+    json_int(json, "job_examples", (int64_t)w->seen.n);
+    json_real(json, "job_seconds", w->seconds);
+    json_real(json, "job_examples_per_s", w->per_s);
+    json_real(json, "job_loss", metrics_logloss(&w->seen));
+    json_real(json, "job_ne", metrics_entropy(&w->seen));
+    json_real(json, "job_stall_share", w->stall_share);
+    if (slowest >= 0) {
+        json_int(json, "slowest_host", w->hosts[slowest].host);
+        json_real(json, "slowest_per_s", w->hosts[slowest].per_s);
+    }
 }
 
 /* The log's last line. Trainers of other hosts write it, too, each into its host's
@@ -222,6 +243,8 @@ static void log_summary(struct trainer *t)
     }
     held_out_json(&json, &r->held_out);
     json_real(&json, "memory_mb", r->memory_mb);
+    if (t->whole.n > 1)
+        log_all(&t->whole, &json);
     json_text(&json, "stopped", board_why(t->board));
     run_log_written(&t->run_log, json_end(&json), true);
     run_log_close(&t->run_log);
@@ -240,6 +263,8 @@ void summary_make(struct trainer *t)
     metrics_drop(&r->own, &before);
     r->seconds = t->seconds;
     r->figures = figures_gather(t, t->seconds);
+    if (others_is_first(t))
+        whole_look(t);
     r->held_out = (struct held_out){.loss = NAN, .entropy = NAN, .auc = NAN,
                                     .accuracy = NAN, .calibration = NAN};
     r->memory_mb = memory_mb();

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #define LAST_EXCHANGE_S 5.0     /* a spot notice leaves half a minute or more */
+#define LOOK_NS UINT64_C(10000000)
 
 /* Forked trainers write to one terminal: a failure that all of them meet is logged by the
  * first alone. A failure is a hash of its line without the numbers; the low byte is its
@@ -114,6 +115,8 @@ static descant_status train(struct trainer *t)
         t->seconds = (double)(clock_now_ns() - t->began_ns) * 1e-9;
     monitor_publish(t);
     monitor_stop(t);
+    t->ended = true;
+    whole_show(t);
     if (status != DESCANT_OK)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
                    descant_last_error());
@@ -162,11 +165,21 @@ static void write_last(struct trainer *t)
     }
 }
 
+/* The lowest trainer alive, which the other hosts tell their figures. */
+static bool begin_end(struct trainer *t)
+{
+    struct board_once *end = &t->board->summary;
+
+    while (t->hosts > 1 && !board_done(end) && !board_reports(t->board, t->seat))
+        clock_sleep_until(clock_now_ns() + LOOK_NS);
+    return board_begin(end);
+}
+
 /* After training: work that one trainer does for all, with an heir should it die. A run
  * that failed keeps its last good checkpoint. */
 static void end_run(struct trainer *t)
 {
-    if (!board_begin(&t->board->summary))
+    if (!begin_end(t))
         return;
     train_orphans(t);
     train_log_last(t);
@@ -222,8 +235,11 @@ static int run(struct trainer *t)
     bool stopped = status == DESCANT_OK && board_stopped(t->board) == STOP_SIGNAL;
     enum term_end end = stopped ? end_by_signal(t) : TERM_END_SIGNAL;
     bool leaves = end == TERM_END_LEFT;
-    if (status == DESCANT_OK && !leaves)
+    if (status == DESCANT_OK && !leaves) {
+        monitor_wait(t);
         status = descant_finish(t->job, finals[final]);
+        monitor_stop(t);
+    }
     t->bad = status != DESCANT_OK;
     if (t->bad)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
@@ -278,6 +294,7 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
     memory_give(t.gather.sum);
     memory_give(t.eval_w);
     memory_give(t.outer);
+    whole_fini(&t.whole);
     path_list_fini(&t.paths);
     path_list_fini(&t.eval_paths);
     pthread_cond_destroy(&t.gather.moved);

@@ -12,6 +12,7 @@
 #include "run/progress.h"
 #include "train/board.h"
 #include "train/claims.h"
+#include "train/whole.h"
 
 #include <pthread.h>
 
@@ -130,6 +131,12 @@ struct trainer {
     _Atomic uint64_t gather_ns;     /* waiting for each other; relaxed */
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
+    bool ended;                     /* its training; written while there is no monitor */
+    /* the place in the data when it was first known, and when that was; 0: not yet. A
+       resumed run does not begin at 0. As run_log */
+    double place_from;
+    uint64_t place_from_ns;
+    struct whole whole;             /* as run_log */
     bool kept;                      /* the last checkpoint was written */
     bool bad;                       /* the finish or that checkpoint has failed, also
                                        where a signal had stopped the run before */
@@ -206,6 +213,9 @@ enum term_end others_end(struct trainer *t);
 /* --- monitor.c: figures into the seat; the reporter's progress, checkpoints and
  * evaluations --- */
 descant_status monitor_start(struct trainer *t);
+/* Shows and logs the other hosts, which this trainer waits for in its finish, until
+ * stop. */
+void monitor_wait(struct trainer *t);
 void monitor_stop(struct trainer *t);
 void monitor_publish(struct trainer *t);
 
@@ -231,6 +241,8 @@ void news_take(struct trainer *t);
 void train_log_open(struct trainer *t);     /* if there is one, and it is not open */
 /* seconds: of training, up to it */
 void train_log_interval(struct trainer *t, const struct train_figures *f, double seconds);
+/* the figures of all hosts, in the log of the one that reports for all */
+void train_log_whole(struct trainer *t, double seconds);
 void train_log_checkpoint(struct trainer *t, const char *why);      /* one has failed */
 void train_log_eval(struct trainer *t, const struct held_out *h);
 /* an interval more, so that curves go up to the end */

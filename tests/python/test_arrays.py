@@ -29,7 +29,7 @@ HEADER = (ROOT / "include/descant.h").read_text()
 def struct(name):
     """Names and C types of a struct of descant.h, in order."""
     body = re.search(r"struct %s \{(.*?)\n\};" % name, HEADER, re.S).group(1)
-    body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
+    body = re.sub(r"/\*.*?\*/", "", body, flags=re.S).replace("enum descant_event_kind", "int")
     for kind, names in re.findall(r"((?:const )?\w+) (\*?[\w, *]+);", body):
         for each in names.split(","):
             yield each.strip().lstrip("*"), kind + ("*" if "*" in names else "")
@@ -38,13 +38,15 @@ def struct(name):
 class Interface(unittest.TestCase):
     KINDS = {"uint64_t": "c_ulong", "double": "c_double", "int": "c_int", "uint32_t": "c_uint",
              "const char*": "c_char_p", "void*": "c_void_p", "descant_log*": "CFunctionType",
-             "descant_on_event*": "CFunctionType"}
+             "descant_on_event*": "CFunctionType", "size_t": "c_ulong"}
 
     def test_structs_are_those_of_the_header(self):
         for name, mine in (("descant_options", _library.Options), ("descant_stats", _library.Stats),
-                           ("descant_members", _library.Members)):
+                           ("descant_members", _library.Members), ("descant_peer", _library.Peer)):
             wanted = [(field, self.KINDS[kind]) for field, kind in struct(name)]
-            self.assertEqual(wanted, [(field, kind.__name__) for field, kind in mine._fields_])
+            self.assertEqual(wanted, [(field, kind.__name__) for field, kind in mine._fields_
+                                      if not hasattr(kind, "_length_")])
+        self.assertIn(f"DESCANT_VALUES = {_library.VALUES} ", HEADER)
 
     def test_events_are_those_of_the_header(self):
         names = re.findall(r"    DESCANT_EVENT_(\w+),? ", HEADER)
@@ -187,6 +189,31 @@ class Values(unittest.TestCase):
             for thread in threads:
                 thread.join()
             self.assertEqual((failures, sync.steps), ([], 100))
+
+
+class Peers(unittest.TestCase):
+    def test_all_of_a_machine_know_all(self):
+        def body(rank):
+            with descant.attach(np.zeros(3, "f4"), plan="shadow-ma") as sync:
+                sync.show(10 + rank, 0.5)
+                sync.step()
+                until = time.monotonic() + 30
+                while [p["values"] for p in sync.peers()] != [[10, 0.5], [11, 0.5]]:
+                    self.assertLess(time.monotonic(), until, sync.peers())
+                return [(p["rank"], p["steps"], p["last"], p["workers"], p["host"],
+                         p["heard_s"] == 0) for p in sync.peers()]
+        for rank, known in enumerate(together(2, body)):
+            self.assertEqual(known, [(k, 1, "joined", 1, "", k == rank) for k in range(2)])
+
+    def test_one_alone_knows_itself(self):
+        with descant.attach(np.zeros(3, "f4"), job="self") as sync:
+            self.assertEqual([(p["rank"], p["values"]) for p in sync.peers()], [(0, [])])
+            sync.show(*range(12))
+            self.assertEqual(sync.peers()[0]["values"], list(range(12)))
+            with self.assertRaisesRegex(descant.Error, "12 at most"):
+                sync.show(*range(13))
+            sync.show()
+            self.assertEqual(sync.peers()[0]["values"], [])
 
 
 class Events(unittest.TestCase):
