@@ -151,6 +151,8 @@ class NumpyMirror(Segment):
     has changed; exact: its own bits, else what an array of doubles has beyond them stays. take: the
     array was overwritten, and is the segment's new value."""
 
+    is_well = True
+
     def __init__(self, job: Job, name: str, tensor: Any):
         import numpy
         super().__init__(name, tensor)
@@ -212,9 +214,17 @@ def _has_its_storage(tensor: Any) -> bool:
         (getattr(storage, "resizable", lambda: True)() or is_block(storage.data_ptr()))
 
 
+def staged(job: Job, name: str, like: Any, find: Callable[[], Any]) -> Staged:
+    """Its floats lie as they do in like, unless that has gaps."""
+    order = dense_order(like.shape, like.stride())
+    strides = like.stride() if order is not None else \
+        [math.prod(like.shape[d + 1:]) for d in range(len(like.shape))]
+    return Staged(job, name, label(name, like.shape, order), like, strides, find)
+
+
 def torch_segment(job: Job, name: str, tensor: Any, movable: bool) -> Any:
     if not _is_plain(tensor):
-        return Staged(job, name, label(name, tensor.shape), tensor, lambda: tensor)
+        return staged(job, name, tensor, lambda: tensor)
     order = dense_order(tensor.shape, tensor.stride())
     if movable and _has_its_storage(tensor):
         return Placed(job, name, tensor, order)
@@ -225,7 +235,7 @@ def state_segment(job: Job, name: str, kept: Any, find: Callable[[], Any]) -> An
     """Of what an optimizer keeps for a parameter."""
     if kept.stays and _is_plain(kept.like):
         return State(job, name, kept.like, find)
-    return Staged(job, name, label(name, kept.like.shape), kept.like, find)
+    return staged(job, name, kept.like, find)
 
 
 def numpy_segment(job: Job, name: str, array: Any) -> Segment:

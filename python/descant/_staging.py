@@ -13,9 +13,10 @@ with gaps. Each has a segment of floats beside it, its mirror, and shows what th
 Under shadow plans a step never waits: `turn` begins an exchange when none is under way, and gives
 what one has brought that has ended. Down, fold and up are a thread's, while training goes on between
 gather and give, which is why an increment is given. An exchange begins no sooner than that thread may
-work again: it has the share of a core that the library's shadow has. Where a round belongs to one
-step, `push` before it and `pull` after it wait, and the mirror is given as it is: all trainers then
-have the same bits. To a tensor of doubles the difference is given, so that it keeps what floats
+work again: it has the share of a core that the library's shadow has. Nor sooner than gather and give,
+which the training loop's own thread launches, are OF_LOOP of its time. Where a round belongs to one
+step, `push` before it waits, and so does `pull` after a step that merges, and the mirror is given as
+it is: all trainers then have the same bits. To a tensor of doubles the difference is given, so that it keeps what floats
 cannot show; only what others began with, and what all end with, is the mirror itself. So is a mirror
 given that the library has healed, of a tensor with NaN or Inf: nothing can be added to those.
 
@@ -35,6 +36,7 @@ from ._job import Job
 from ._library import library, log
 
 PART = 4 << 20      # floats of one copy: training's own copies, as of a loss, get in between two
+OF_LOOP = 0.01      # of the training loop's time, that it may launch gathers and gives
 
 
 def floats(n: int, **more: Any) -> Any:
@@ -43,15 +45,16 @@ def floats(n: int, **more: Any) -> Any:
     return torch.zeros(n, dtype=torch.float32, **{"device": "cpu", **more})
 
 
-def _each(name: str, pairs: Sequence[Tuple[Any, Any]]) -> None:
-    """target.name(source) of each pair: by few kernels, where this PyTorch can do that."""
+def _each(name: str, pairs: Sequence[Tuple[Any, Any]], **more: Any) -> None:
+    """target.name(source) of each pair: by few kernels, where this PyTorch can do that, and in one
+    call, without the GIL."""
     import torch
     together = getattr(torch, f"_foreach_{name}", None)
     if together is not None and pairs:
-        together(*map(list, zip(*pairs)))
+        together(*map(list, zip(*pairs)), **more)
         return
     for target, source in pairs:
-        getattr(target, name)(source)
+        getattr(target, name)(source, **more)
 
 
 class Lane:
@@ -120,10 +123,13 @@ class Lane:
                 target.copy_(source)
             return
         with self._cuda.stream(self._stream):
-            for into, part in zip(target.split(PART), source.split(PART)):
-                into.copy_(part, non_blocking=True)
+            _each("copy_", list(zip(target.split(PART), source.split(PART))), non_blocking=True)
             self._event.record()
         self._event.synchronize()
+
+    @property
+    def has_thread(self) -> bool:
+        return self._cuda is not None
 
     def busy(self) -> bool:
         return self._exchange is not None and not self._exchange.done()
@@ -149,15 +155,18 @@ class Staged:
     with its first step), when it shows nothing, and counts as zero. shows: whether it was there when
     its values were gathered. mirror, shown, host: of the host; flat, rest: of the device. sick: it
     has NaN or Inf, which the library knows of; it gets the mirror as it is, once that is healed.
-    moves: of doubles, is given what to add."""
+    moves: of doubles, is given what to add. strides: the order in which the floats of all vectors
+    lie, that of the tensor if it has no gaps: PyTorch then copies many tensors by one kernel."""
 
     address: Optional[int] = None
     sick = moves = shows = False
 
-    def __init__(self, job: Job, name: str, label: str, like: Any, find: Callable[[], Any]):
+    def __init__(self, job: Job, name: str, label: str, like: Any, strides: Sequence[int],
+                 find: Callable[[], Any]):
         import torch
         self.name = name
         self.n, self.shape, self.device = like.numel(), like.shape, like.device
+        self._strides = strides
         self.is_double = like.dtype == torch.float64
         self.is_half = like.element_size() < 4
         self._find = find
@@ -166,6 +175,10 @@ class Staged:
     @property
     def tensor(self) -> Any:
         return self._find()
+
+    def look(self, flat: Any) -> Any:
+        """At its part of a vector of the device, in the tensor's shape."""
+        return flat.as_strided(self.shape, self._strides, flat.storage_offset())
 
     def stays_bad(self) -> bool:
         import torch
@@ -193,11 +206,14 @@ class Staged:
 class Stage:
     """All tensors of one device. share: of a core, that the lane's thread may use."""
 
+    of_loop = OF_LOOP
+
     def __init__(self, staged: List[Staged], lane: Optional[Lane] = None,
                  share: Callable[[], float] = lambda: 1.0):
         self.staged = staged
         self._lane = lane or Lane(staged[0].device)
         self._share, self._not_before = share, 0.0
+        self._launching = self._launched = 0.0      # seconds: this gather, the last gather and give
         sizes = [each.n for each in staged]
         self._flat = floats(sum(sizes), device=staged[0].device)
         self._host = self._lane.host(self._flat)
@@ -207,8 +223,8 @@ class Stage:
         rests = self._rest.split(sizes) if self._rest is not None else [None] * len(staged)
         for each, flat, rest, *of_host in zip(staged, self._flat.split(sizes), rests,
                                               self._host.split(sizes), self._shown.split(sizes)):
-            each.flat = flat.view(each.shape)
-            each.rest = None if rest is None else rest.view(each.shape)
+            each.flat = each.look(flat)
+            each.rest = None if rest is None else each.look(rest)
             each.host, each.shown = of_host
         self._segments = (ctypes.c_void_p * len(sizes))()
         self._sizes = (ctypes.c_size_t * len(sizes))(*sizes)
@@ -312,10 +328,12 @@ class Stage:
         if self._lane.busy():
             return
         self._end_exchange()
-        if time.monotonic() >= self._not_before:
+        began = time.monotonic()
+        if began >= self._not_before:
             self._gather()
             self._lane.start(self._flat, self._host, self._fold_and_heal)
             self._under_way = True
+            self._launching = time.monotonic() - began
 
     def _end_exchange(self) -> None:
         try:
@@ -324,9 +342,18 @@ class Stage:
             self._under_way = False
             raise
         if self._under_way:
+            began = time.monotonic()
             self._give(whole=False)
-            pause = self._lane.spent * (1 / (self._share() or 1) - 1) if self._lane.spent else 0.0
-            self._not_before = time.monotonic() + pause
+            self._not_before = time.monotonic() + self._pause(time.monotonic() - began)
+
+    def _pause(self, giving: float) -> float:
+        """Seconds, until both the lane's thread and the caller's may work for another exchange. Of
+        launches the shorter of two counts, since the first one of a kernel loads it."""
+        launched, last = self._launching + giving, self._launched
+        self._launched = launched
+        of_loop = min(launched, last) / self.of_loop if self._lane.has_thread else 0.0
+        spent = self._lane.spent
+        return max(of_loop, spent * (1 / (self._share() or 1) - 1) if spent else 0.0)
 
     def push(self) -> None:
         """Before a call of the library: the mirrors have what the tensors have."""
@@ -336,8 +363,14 @@ class Stage:
         self._lane.copy(self._host, self._flat)
         self._fold()
 
+    @property
+    def is_well(self) -> bool:
+        return self._well
+
     def pull(self, exact: bool) -> None:
-        """After it: the tensors have what the mirrors have; exact: doubles, too, to the bit."""
+        """After one that has merged: the tensors have what the mirrors have; exact: doubles, too, to
+        the bit. Without it what the mirrors have got meanwhile stays there, and the next push adds
+        to it."""
         import torch
         for each in self.staged:
             each.moves = each.is_double and not exact and bool(torch.isfinite(each.host).all())

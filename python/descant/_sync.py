@@ -423,19 +423,27 @@ class Sync:
     def _prepared_step(self) -> None:
         exact = self._exact if self._has_round() or self._has_come() else []
         self._before_step(exact)
+        merges = self._merges()
         self._job.call(_step)
         self._paced += 1
         for mirror in exact:
-            mirror.pull(exact=False)
+            if merges or not mirror.is_well:
+                mirror.pull(exact=False)
         self._look(next(self._looks))
 
     def _has_round(self) -> bool:
-        """Whether the next step begins a round or merges one; who has joined merges at delay."""
+        """Whether the next step begins a round or merges one."""
         if self._paces is None:
             return not self._rests
+        return (self._paced + 1) % self._paces[0] == 0 or self._merges()
+
+    def _merges(self) -> bool:
+        """Whether the next step may change the parameters; who has joined merges at delay."""
+        if self._paces is None:
+            return True
         every, delay = self._paces
         step = self._paced + 1
-        return step % every == 0 or (step >= delay and (step - delay) % every == 0)
+        return bool(self._absent) or (step >= delay and (step - delay) % every == 0)
 
     def _has_come(self) -> bool:
         """A state, to which others may have added before."""

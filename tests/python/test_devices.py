@@ -21,6 +21,14 @@ from torch import nn
 import descant
 
 torch.set_num_threads(1)
+
+
+def settle(sync):
+    exchange = sync._stages[0]._lane._exchange
+    if exchange is not None:
+        exchange.result()
+
+
 DEVICE = os.environ.get("DESCANT_DEVICE", "cuda" if torch.cuda.is_available() else "")
 SCRIPT = pathlib.Path(__file__).with_name("on_device.py")
 
@@ -61,6 +69,7 @@ class Cuda(unittest.TestCase):
                 for k in range(100):
                     self.add(model, 0.5)
                     if k % 10 == 5:
+                        settle(sync)            # or the lane's thread adds to the mirror, too
                         for segment in sync._segments:
                             segment.mirror += 0.25
                     sync.step()
