@@ -7,7 +7,8 @@
  *      no lock of the job's and makes no step and no round, composes the lines and calls
  *      the program's function, however long that takes.
  *   2. The thread looks five times a second, since no other may look: a fabric notes
- *      trainers that have gone when it is asked (fabric.h, wait).
+ *      trainers that have gone when it is asked (fabric.h, wait). It looks also where no
+ *      function takes events, since descant_peers says what became of each trainer.
  *   3. Of one kind and rank there is a line at once, then after 10 s, 20 s, …, an hour,
  *      with the number of events.
  *   4. A process that ends with an open job calls no callback, whose data may be gone:
@@ -333,11 +334,6 @@ static void watch_exit(void)
     atexit(at_exit);
 }
 
-bool events_wanted(const struct descant *job)
-{
-    return job->events.fn || job->log.fn;
-}
-
 descant_status events_start(struct descant *job)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -349,8 +345,6 @@ descant_status events_start(struct descant *job)
     job->next_open = open_jobs;
     open_jobs = job;
     pthread_mutex_unlock(&open_lock);
-    if (!events_wanted(job))
-        return DESCANT_OK;
     signals_hold(&before);
     int error = memory_refuse() ? -1 : pthread_create(&events->thread, NULL, run, job);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -38,14 +38,11 @@ struct events {
 void events_init(struct events *events, const struct descant_options *options);
 void events_fini(struct events *events);
 
-/* True: the log or a callback takes events, so there will be a thread. */
-bool events_wanted(const struct descant *job);
-
 /* INVALID, after logging why, in a callback that the thread makes, of on_event or the
  * log: the thread cannot wait for its own end. */
 descant_status events_refuse(const struct descant *job, const char *call);
 
-/* Starts the thread, where it is wanted. */
+/* Starts the thread. */
 descant_status events_start(struct descant *job);
 
 /* Reports an end without finish or without a round, and all events that are left, and

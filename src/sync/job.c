@@ -277,7 +277,7 @@ static descant_status start_fabric(struct descant *job)
 {
     struct fabric *f = job->fabric;
     char plan[256];
-    f->notes = events_wanted(job) ? &job->events.notes : NULL;
+    f->notes = &job->events.notes;
     peers_tell(job);
     plan_text(&job->plan, plan, sizeof plan);
     char *manifest = replica_manifest(&job->replica, plan);
