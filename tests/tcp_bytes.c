@@ -487,14 +487,29 @@ static long look_at_outs(const struct tcp_peer *peer)
     return blocks;
 }
 
+/* A stream of a series may be given up at rest, behind TCP_STREAMS / 4 others; then its
+ * counts begin anew. */
+static bool was_retired(uint64_t series, int n_streams)
+{
+    return series && n_streams >= TCP_STREAMS / 4;
+}
+
 /* Counts never go back. */
 static void look_back(const struct tcp_peer *peer)
 {
+    int n_outs = 0;
+
+    for (const struct tcp_out *out = peer->outs; out; out = out->next)
+        n_outs++;
     for (int tag = 0; tag < TAGS; tag++)
         for (uint64_t series = 0; series < SERIES; series++) {
             struct seen *s = &run.seen[peer->rank][tag][series];
             const struct tcp_in *in = in_of(peer, tag, series);
             const struct tcp_out *out = out_of(peer, tag, series);
+            if (!in && was_retired(series, peer->n_ins))
+                s->in_received = s->in_opened = s->in_told_received = s->in_told_opened = 0;
+            if (!out && was_retired(series, n_outs))
+                s->out_received = s->out_opened = s->out_n = 0;
             struct seen is = {in ? in->received : 0, in ? in->opened : 0,
                               in ? in->told_received : 0, in ? in->told_opened : 0,
                               out ? out->received : 0, out ? out->opened : 0,
@@ -860,6 +875,12 @@ static const uint8_t streams[] = {
     ALL | 192, RANK_1_COMES, GOES_ON(0), STEP(STEP_FLOOD, 0), 3, 128, COLLECTS,
     STEP(STEP_SEND, 1), 0, 3, STEP(STEP_RECEIVE, 1), 0, 3, COLLECTS};
 
+/* A word has come, and its stream is at rest behind so many others that it is given up. */
+static const uint8_t rests[] = {
+    ALL | 192, RANK_1_COMES, GOES_ON(0), STEP(STEP_RECEIVE, 1), 4, 3,
+    STEP(STEP_WORD, 0), 4, 2, 0, COLLECTS, STEP(STEP_FLOOD, 0), 0, 70, COLLECTS, COLLECTS,
+    STEP(STEP_RECEIVE, 1), 8, 3, COLLECTS};
+
 /* Words without receives, one more than a peer may say. */
 #define WORD STEP(STEP_WORD, 0), 0, 2, 0, COLLECTS
 #define FOUR_WORDS WORD, WORD, WORD, WORD
@@ -880,5 +901,5 @@ static const uint8_t forgets[] = {2 | ANSWERED | ALL, STEP(STEP_FORGET, 0), 8, C
 const struct tcp_bytes_seed tcp_bytes_seeds[] = {SEED(messages), SEED(sends), SEED(breaks),
                                                  SEED(gives_up), SEED(dials),
                                                  SEED(strangers), SEED(streams), SEED(words),
-                                                 SEED(lies), SEED(forgets)};
+                                                 SEED(lies), SEED(forgets), SEED(rests)};
 const int n_tcp_bytes_seeds = sizeof tcp_bytes_seeds / sizeof *tcp_bytes_seeds;
