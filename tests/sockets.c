@@ -431,7 +431,9 @@ int __wrap_connect(int fd, const struct sockaddr *to, socklen_t n)
     if (!s)
         return __real_connect(fd, to, n);
     s->stage = dials == SOCKETS_HANG ? HANGS : CONNECTED;
-    s->error = dials == SOCKETS_REFUSED_LATER ? ECONNREFUSED : 0;
+    s->error = dials == SOCKETS_REFUSED_LATER ? ECONNREFUSED
+               : dials == SOCKETS_RESET       ? ECONNRESET
+                                              : 0;
     errno = dials == SOCKETS_REFUSED ? ECONNREFUSED : EINPROGRESS;
     return -1;
 }

@@ -13,7 +13,8 @@
 enum { SOCKETS = 48 };          /* open at a time; more fail with EMFILE */
 enum { SOCKETS_FIRST = 1 << 20 };       /* their descriptors are from there on */
 
-enum sockets_dial { SOCKETS_COME, SOCKETS_REFUSED, SOCKETS_REFUSED_LATER, SOCKETS_HANG };
+enum sockets_dial { SOCKETS_COME, SOCKETS_REFUSED, SOCKETS_REFUSED_LATER, SOCKETS_HANG,
+                    SOCKETS_RESET };
 
 struct sockets_calls {
     void (*rests)(void);        /* somebody waits for events: time may go on, bytes come */

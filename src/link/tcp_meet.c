@@ -6,7 +6,8 @@
  *               all ranks of each other (PEER). The higher of two ranks connects to the
  *               lower
  *   mending     a connection that has broken is made anew by the higher rank, at once
- *               and then each AGAIN. The lower rank tests whether the other still listens
+ *               and then each AGAIN, or SOON where the other host has answered. The lower
+ *               rank tests whether the other still listens
  *   gone        a peer is gone after BYE; or when no process listens at its address (a
  *               process listens as long as its link is open); or when another process
  *               answers there, or comes as its rank
@@ -21,7 +22,7 @@
 
 enum {
     SOON_MS = 50,
-    REDIAL_MS = 300             /* before a peer that does not listen any more is gone */
+    REFUSES_MS = 100            /* before a peer that does not listen any more is gone */
 };
 
 /* REFUSED.offset. FULL: no rank is free, until one of them is given up */
@@ -360,8 +361,7 @@ static bool hear_refused(struct tcp_connection *c, const struct tcp_frame *f,
         peer->listens &= peer->rank == 0;
     }
     if (peer)
-        peer->dial_ns =
-            tcp_after(link, f->offset == REFUSED_LATER ? SOON_MS : TCP_AGAIN_MS);
+        tcp_dial_later(peer, f->offset == REFUSED_LATER);
     tcp_drop(c);
     return true;
 }
@@ -481,6 +481,13 @@ bool tcp_meet_heard(struct tcp_connection *c, const struct tcp_frame *f,
     }
 }
 
+void tcp_dial_later(struct tcp_peer *peer, bool answers)
+{
+    peer->dialing = NULL;
+    peer->dial_ns =
+        tcp_after(peer->link, answers && tcp_is_there(peer) ? SOON_MS : TCP_AGAIN_MS);
+}
+
 void tcp_meet_connected(struct tcp_connection *c)
 {
     struct tcp_link *link = c->link;
@@ -498,16 +505,14 @@ void tcp_meet_connected(struct tcp_connection *c)
         link->meet_error = error;
         return;
     }
-    peer->dialing = NULL;
-    peer->dial_ns = tcp_after(link, error == ECONNREFUSED && tcp_is_there(peer) ? SOON_MS
-                                                                        : TCP_AGAIN_MS);
+    tcp_dial_later(peer, error == ECONNREFUSED || error == ECONNRESET);
     if (error != ECONNREFUSED) {
         peer->refused_ns = 0;
     } else if (!tcp_is_there(peer)) {
         peer->listens &= peer->rank == 0;
     } else if (!peer->refused_ns) {
         peer->refused_ns = link->now_ns;
-    } else if (link->now_ns - peer->refused_ns >= REDIAL_MS * TCP_MS) {
+    } else if (link->now_ns - peer->refused_ns >= REFUSES_MS * TCP_MS) {
         tcp_goes(peer);
     }
 }

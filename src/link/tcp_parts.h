@@ -302,6 +302,8 @@ bool tcp_make_peers(struct tcp_link *link);     /* once the size is known */
 bool tcp_meet_heard(struct tcp_connection *c, const struct tcp_frame *frame,
                     const unsigned char *bytes);
 void tcp_meet_connected(struct tcp_connection *c);      /* or it could not */
+/* A try to connect is over; answers: the peer's host was heard. */
+void tcp_dial_later(struct tcp_peer *peer, bool answers);
 /* Rank 0 tells ranks of each other, as far as there is room. */
 void tcp_tell_places(struct tcp_link *link);
 void tcp_goes(struct tcp_peer *peer);           /* collect tells, if it was there */

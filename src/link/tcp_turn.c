@@ -69,10 +69,8 @@ static void let_go(struct tcp_connection *c)
         if (c->bad)
             tcp_goes(peer);
     }
-    if (peer && peer->dialing == c) {
-        peer->dialing = NULL;
-        peer->dial_ns = tcp_after(link, TCP_AGAIN_MS);
-    }
+    if (peer && peer->dialing == c)
+        tcp_dial_later(peer, c->state == TCP_GREETS);
     if (link->meeter == c) {
         link->meeter = NULL;
         if (*c->why && !link->met) {    /* not once: the other end may be going down */
