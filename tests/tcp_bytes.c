@@ -487,11 +487,11 @@ static long look_at_outs(const struct tcp_peer *peer)
     return blocks;
 }
 
-/* A stream of a series may be given up at rest, behind TCP_STREAMS / 4 others; then its
+/* A stream of a series may be given up at rest, behind TCP_KEPT others; then its
  * counts begin anew. */
 static bool may_retire(uint64_t series, int n_streams)
 {
-    return series && n_streams >= TCP_STREAMS / 4;
+    return series && n_streams >= TCP_KEPT;
 }
 
 /* Counts never go back. */

@@ -6,6 +6,9 @@
  *   tcp_meet.c      the peers: HELLO, coming, going, and their addresses
  *   tcp_socket.c    connections: bytes between sockets and frames
  *   tcp_stream.c    messages, and the frames by which they travel; it knows no socket
+ *   tcp_out.c       the sender's side of a stream
+ *   tcp_in.c        the receiver's side
+ *   tcp_ended.c     what both sides do
  *   tcp_options.c   the address
  *
  * The link's thread (link.h, 1) has everything; a sleeper beside it touches the
@@ -23,6 +26,7 @@
 
 enum { TCP_CHUNK = 128 << 10 };         /* bytes of bulk in one frame */
 enum { TCP_STREAMS = 1024 };            /* from one peer at a time */
+enum { TCP_KEPT = TCP_STREAMS / 4 };    /* of those at rest (tcp_stream.c, 5) */
 enum { TCP_PROTOCOL = 1, TCP_RANKS = 4096, TCP_MEETINGS = 8 };
 
 enum tcp_what {
@@ -223,7 +227,31 @@ struct tcp_link {
     unsigned char nowhere[TCP_IN];      /* bytes that are thrown away */
 };
 
-/* --- tcp_stream.c --- */
+/* --- tcp_ended.c --- */
+
+void tcp_ended(struct tcp_link *link, struct link_ended ended);
+bool tcp_no_memory(struct tcp_link *link);      /* the link has failed: false */
+bool tcp_is_through(const struct tcp_peer *peer, uint64_t series);
+bool tcp_is_below(uint64_t series, uint64_t below);
+/* Writes a frame, with its bytes if there are any, and returns how many. */
+size_t tcp_put(unsigned char *to, struct tcp_frame frame, const void *bytes);
+
+/* --- tcp_out.c, tcp_in.c: each side's part of tcp_stream.c --- */
+
+bool tcp_hear_taken(struct tcp_peer *peer, const struct tcp_frame *frame,
+                    const char **why);
+bool tcp_hear_in(struct tcp_peer *peer, const struct tcp_frame *frame,
+                 const unsigned char *bytes, struct tcp_in **stream, unsigned char **into,
+                 const char **why);
+size_t tcp_write_out(struct tcp_peer *peer, unsigned char *to,
+                     const unsigned char **chunk, size_t *chunk_bytes,
+                     struct tcp_out **of);
+size_t tcp_write_taken(struct tcp_peer *peer, unsigned char *to);
+void tcp_owe_all(struct tcp_peer *peer);        /* TAKEN of all streams */
+void tcp_give_up_out(struct tcp_peer *peer, uint64_t below);
+void tcp_give_up_in(struct tcp_peer *peer, uint64_t below);
+
+/* --- tcp_stream.c and its sides --- */
 
 /* False: no memory. */
 bool tcp_send(struct tcp_peer *peer, const void *p, size_t bytes,
@@ -232,7 +260,6 @@ bool tcp_receive(struct tcp_peer *peer, void *p, size_t bytes,
                  const struct link_message *message);
 bool tcp_receive_any(struct tcp_link *link, void *p, size_t bytes,
                      const struct link_message *message);
-void tcp_ended(struct tcp_link *link, struct link_ended ended);
 /* A frame that is of messages, with the bytes of a WORD. False: it breaks the protocol;
  * why says how. BULK: *into has where its bytes go, NULL: nowhere. */
 bool tcp_hear(struct tcp_peer *peer, const struct tcp_frame *frame,
