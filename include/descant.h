@@ -114,8 +114,9 @@ struct descant_options {
                             or else no other trainer */
     int workers;         /* threads that will call descant_step */
     double sync_cpu;     /* the most that the shadow uses, as a share of one core. 0: a
-                            whole core where one is spare, else 0.02, or 0.04 while rows
-                            of tables wait, in which the workers' losses count, too */
+                            whole core where one is spare, else 0.02, or 0.04 (over tcp
+                            0.03) while rows of tables wait, in which the workers'
+                            losses count, too */
     double sync_rate;    /* bytes a second for the rounds of a shadow plan; 0: no limit.
                             Bytes that were not used are saved for a second. Over tcp the
                             kernel also spaces the bytes of each connection, at this rate,

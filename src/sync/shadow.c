@@ -5,9 +5,9 @@
  * until c / budget have passed, so that over any long time it has no more than its share
  * of a core. Under the default budget it pays 1.5 c, to cover its cost to the workers,
  * too; and where nothing wakes it, it pays for each look, so that it looks less often and
- * finds more. While rows of tables wait, the default budget is twice as large, under any
- * plan. A budget that was given is for the shadow's own CPU. Bursts are about a
- * millisecond, long enough that refilling the caches they emptied is small beside them.
+ * finds more. While rows of tables wait, the default budget is larger, under any plan. A
+ * budget that was given is for the shadow's own CPU. Bursts are about a millisecond, long
+ * enough that refilling the caches they emptied is small beside them.
  * Delayed plans have a deadline, and there the budget yields: the exchange runs as soon
  * as it can, in short slices where a worker has the core, and the merge is the worker's.
  * Rounds of rows have no deadline in any plan, and wait until earlier work is paid for.
@@ -37,8 +37,9 @@ enum {
  * the last. */
 enum { ROUND_SHARE = 4, LATE_SHARE = 2, LATE_STEPS = 250 };
 
-/* The share of a core where no core is to spare. */
-static const double BUDGET = 0.02, ROWS_BUDGET = 0.04;
+/* The share of a core where no core is to spare. Rows need less of it over a link
+ * that wakes its sleeper, so that nothing is paid for looks (look_ns). */
+static const double BUDGET = 0.02, ROWS_BUDGET = 0.03, ROWS_LOOKS_BUDGET = 0.04;
 
 static bool rows_wait(const struct descant *job)
 {
@@ -54,7 +55,9 @@ static double budget_of(const struct descant *job)
     if (job->cores >=
         atomic_load_explicit(&job->fabric->machine_threads, memory_order_relaxed))
         return 1;
-    return rows_wait(job) ? ROWS_BUDGET : BUDGET;
+    if (!rows_wait(job))
+        return BUDGET;
+    return job->fabric->type->look_ns > 0 ? ROWS_LOOKS_BUDGET : ROWS_BUDGET;
 }
 
 /* Merges a hundred steps apart do no harm, but late rows do; merges many hundreds of
