@@ -388,7 +388,8 @@ END_TEST
 enum { MANY_ROWS = 1 << 16, ROUNDS_LEAST = 10, ROUND_COST_NS = 3000000 };
 
 /* A job that is alone, with more touched rows than parts have room for. */
-static struct descant *open_busy(const char *plan, double sync_cpu, float **table)
+static struct descant *open_busy(const char *plan, double sync_cpu, uint64_t look_ns,
+                                 float **table)
 {
     struct descant_options o = descant_options_default();
     struct descant *job;
@@ -399,6 +400,7 @@ static struct descant *open_busy(const char *plan, double sync_cpu, float **tabl
     wrap(job, 0);
     machines[1].gone = machines[2].gone = true;
     machines[0].round_cost_ns = ROUND_COST_NS;
+    machines[0].type.look_ns = look_ns;
     ck_assert_ptr_nonnull(descant_alloc(job, "w", 10));
     ck_assert_int_eq(descant_table(job, "rows", MANY_ROWS, WIDTH, table), DESCANT_OK);
     ck_assert_int_eq(descant_start(job), DESCANT_OK);
@@ -440,7 +442,7 @@ static double share_of_rounds(const char *plan, int most)
 {
     struct descant_stats before, after;
     float *table;
-    struct descant *job = open_busy(plan, 0.5, &table);
+    struct descant *job = open_busy(plan, 0.5, 0, &table);
     step_on(job, table, most, 1, &before);
     step_on(job, table, most, ROUNDS_LEAST, &after);
     double cost = 1e-9 * ROUND_COST_NS * (double)(after.rounds - before.rounds);
@@ -468,11 +470,12 @@ START_TEST(rows_that_wait_do_not_hold_up_the_replica)
 }
 END_TEST
 
-/* With rows that are touched again and again, or that are all sent by and by. */
-static void expect_budget(struct descant *job, float *table, bool rows_wait)
+/* With rows that are touched again and again, or that are all sent by and by (of_rows: 0). */
+static void expect_budget(struct descant *job, float *table, double of_rows)
 {
     uint64_t until = clock_now_ns() + 40 * UINT64_C(1000000000);
-    double budget = rows_wait ? 0.04 : 0.02;
+    bool rows_wait = of_rows > 0;
+    double budget = rows_wait ? of_rows : 0.02;
     struct descant_stats stats = {.budget = 0};
     while ((stats.rows_waiting > 0) != rows_wait || fabs(stats.budget - budget) > 1e-9) {
         ck_assert_msg(clock_now_ns() < until, "%llu rows wait, the budget is %g",
@@ -484,14 +487,21 @@ static void expect_budget(struct descant *job, float *table, bool rows_wait)
     }
 }
 
-START_TEST(while_rows_wait_the_budget_is_twice_as_large)
+/* Over a link that must be looked at, and over one that wakes the shadow. */
+static const struct budget_case {
+    uint64_t look_ns;
+    double of_rows;
+} budget_cases[] = {{300000, 0.04}, {0, 0.03}};
+
+START_TEST(while_rows_wait_the_budget_is_larger)
 {
+    const struct budget_case *c = &budget_cases[_i];
     float *table;
-    struct descant *job = open_busy("shadow-ma", 0, &table);
+    struct descant *job = open_busy("shadow-ma", 0, c->look_ns, &table);
     machines[0].round_cost_ns = 0;
     for (int k = 0; k < 2; k++) {
-        expect_budget(job, table, true);
-        expect_budget(job, table, false);
+        expect_budget(job, table, c->of_rows);
+        expect_budget(job, table, 0);
     }
     descant_close(job);
     ck_assert_int_eq(memory_live(), 0);
@@ -565,7 +575,7 @@ int main(void)
     tcase_add_test(all, a_machine_that_comes_late_is_refused);
     tcase_add_test(all, rows_that_wait_come_before_rounds_of_the_replica);
     tcase_add_test(all, rows_that_wait_do_not_hold_up_the_replica);
-    tcase_add_test(all, while_rows_wait_the_budget_is_twice_as_large);
+    tcase_add_loop_test(all, while_rows_wait_the_budget_is_larger, 0, N(budget_cases));
     tcase_add_loop_test(all, one_machine_has_one_copy_and_no_cost, 0, 2);
     tcase_add_test(all, trainers_with_other_tables_are_refused);
     return run_cases(all, NULL);

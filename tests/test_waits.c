@@ -21,6 +21,7 @@ enum { N = 5000, WANTS = 4, MOST = 4, TOLD = 8 };
 struct waits_page {
     char want[WANTS][80];       /* (trainer) what its descant_waits is to say; set before forks */
     _Atomic int seen[WANTS];    /* how often it did */
+    char said[WANTS][200];      /* what it said last */
     _Atomic int rounds[MOST];
     _Atomic int hold[MOST];     /* an order to make no more steps after so many rounds; 0: none */
     _Atomic int n_told[MOST];
@@ -79,6 +80,7 @@ static void *asker(void *context)
         descant_waits(job, text, sizeof text);
         if (page->want[me.rank][0] && strstr(text, page->want[me.rank]))
             page->seen[me.rank]++;
+        snprintf(page->said[me.rank], sizeof page->said[0], "%.199s", text);
         clock_sleep_until(clock_now_ns() + 2000000);
     }
     return NULL;
@@ -226,7 +228,8 @@ static void expect_said(int asks, const char *what)
     snprintf(page->want[asks] + 1, sizeof page->want[asks] - 1, "%s", what + 1);
     page->want[asks][0] = *what;
     page->seen[asks] = 0;
-    ck_assert_msg(reaches(&page->seen[asks], 3), "trainer %d did not say '%s'", asks, what);
+    WAIT_UNTIL(page->seen[asks] >= 3, "trainer %d is to say '%s', and says '%s'", asks, what,
+               page->said[asks]);
 }
 
 /* One of three trainers is stopped wherever it is; another names it; then they go on. */
@@ -275,6 +278,32 @@ START_TEST(one_stopped_in_a_chunk_is_named)
         clock_sleep_until(clock_now_ns() + 1000000 + (uint64_t)k * 330000);
         stop_and_see(k % 3, (k + 1 + k / 3 % 2) % 3);
     }
+    for (int i = 0; i < 3; i++)
+        end(i);
+}
+END_TEST
+
+static void stop_with_a_chunk(enum step step, unsigned slot)
+{
+    (void)slot;
+    if (step == STEP_CLAIMED && page->rounds[2] >= 3) {
+        shm_hook = NULL;
+        raise(SIGSTOP);
+    }
+}
+
+START_TEST(one_stopped_with_a_chunk_just_taken_is_named)
+{
+    for (int i = 0; i < 3; i++) {
+        shm_hook = i == 2 ? stop_with_a_chunk : NULL;
+        launch("ma,every=1", i, 3);
+    }
+    shm_hook = NULL;
+    expect_said(0, ") for trainer 2\n");
+    expect_said(1, ") for trainer 2\n");
+    int rounds = page->rounds[0];
+    kill(pids[2], SIGCONT);
+    ck_assert(reaches(&page->rounds[0], rounds + 5));
     for (int i = 0; i < 3; i++)
         end(i);
 }
@@ -465,6 +494,8 @@ START_TEST(who_holds_the_centre_is_named)
     waits_text(f[0], text, sizeof text);
     ck_assert_str_eq(text, "trainer 3 waits in an elastic exchange for trainer 4");
     shm->locks[0] = 0;
+    if (_i)                         /* it is late, and has slept long enough already */
+        clock_sleep_until(clock_now_ns() + 20000000);
     fabric_shm.wait(f[0], 0);       /* comes back by itself: nobody rings for a chunk */
     ck_assert_int_eq(fabric_shm.poll(f[0], &part), FABRIC_PART);
     ck_assert_int_eq(waits_text(f[0], text, sizeof text), 0);
@@ -496,11 +527,12 @@ int main(void)
     tcase_add_loop_test(all, a_timeout_knows_the_opened_and_the_unknown, 0, 2);
     tcase_add_loop_test(all, the_stopped_are_named, 0, N(plans));
     tcase_add_test(all, one_stopped_in_a_chunk_is_named);
+    tcase_add_test(all, one_stopped_with_a_chunk_just_taken_is_named);
     tcase_add_loop_test(all, a_wait_that_lasts_is_told, 0, 4);
     tcase_add_test(all, a_wait_is_told_after_a_second_and_then_every_ten);
     tcase_add_loop_test(all, starts_ends_and_links_are_not_told, 0, 3);
     tcase_add_test(all, those_at_work_are_named_by_who_has_finished);
-    tcase_add_test(all, who_holds_the_centre_is_named);
+    tcase_add_loop_test(all, who_holds_the_centre_is_named, 0, 2);
     tcase_add_test(all, the_lowest_ranks_are_kept);
     return run_cases(all, NULL);
 }

@@ -161,7 +161,9 @@ class NumpyMirror(Segment):
         self.take()
 
     def push(self) -> None:
-        self._mirror += self.tensor.astype("f4") - self._shown
+        now = self.tensor.astype("f4")
+        self._mirror += now - self._shown
+        self._shown = now
 
     def pull(self, exact: bool) -> None:
         if exact or self.tensor.itemsize <= 4:

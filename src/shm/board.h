@@ -122,7 +122,7 @@ static inline uint64_t slot_region_at(unsigned slot, enum slot_region region)
 /* --- steps at which a test may come between --- */
 
 enum step { STEP_CLOSE, STEP_CLOSING, STEP_SEAT, STEP_LOOK, STEP_PULL, STEP_PULLED,
-            STEP_LOCKED, STEP_RETIRE, STEP_AGREED };
+            STEP_CLAIMED, STEP_LOCKED, STEP_RETIRE, STEP_AGREED };
 extern void (*shm_hook)(enum step step, unsigned slot);     /* set by tests alone */
 
 static inline void shm_step(enum step step, unsigned slot)

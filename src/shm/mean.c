@@ -134,15 +134,19 @@ enum fabric_progress shm_reduce(struct shm *shm, uint64_t word)
 
     if (!shm->round.seen && !shm_map_group(shm))
         return shm_fail(shm, DESCANT_MEMORY);
-    if (!claim_chunk(shm, word_tag(word), &chunk))
+    /* before the claim, so that whoever is stopped with a chunk is named */
+    shm_say_reducing(shm, word_tag(word));
+    if (!claim_chunk(shm, word_tag(word), &chunk)) {
+        shm_say_reducing(shm, 0);
         return FABRIC_WAITING;
+    }
+    shm_step(STEP_CLAIMED, shm->meet.slot);
     size_t from = chunk * board->record.chunk, n = board->record.n - from;
     if (n > board->record.chunk)
         n = board->record.chunk;
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (board->record.group & slot_bit(s))
             in[s] = shm->round.in[s] + from;
-    shm_say_reducing(shm, word_tag(word));
     if (shm_mean_chunk(shm, word, in, from, n))
         shm_count_chunks(shm, word, 1);
     shm_say_reducing(shm, 0);

@@ -311,6 +311,13 @@ void shm_tell_figures(struct shm *shm)
                  clock_now_ns());
 }
 
+bool shm_is_ready(const struct shm *shm)
+{
+    uint64_t ready = atomic_load_explicit(&shm->ready_ns, memory_order_relaxed);
+
+    return ready && ready <= clock_now_ns();
+}
+
 enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part)
 {
     struct shm_round *round = &shm->round;
@@ -322,6 +329,8 @@ enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part)
     atomic_store_explicit(
         &shm->seen_bell, atomic_load_explicit(&own_slot(shm)->bell, memory_order_acquire),
         memory_order_relaxed);
+    if (shm_is_ready(shm))
+        atomic_store_explicit(&shm->ready_ns, 0, memory_order_relaxed);
     shm_refresh(shm);
     if (shm->fabric.status)
         return FABRIC_FAILED;
@@ -372,7 +381,7 @@ void shm_round_wait(struct shm *shm, uint64_t until_ns)
     uint32_t seen = atomic_load_explicit(&shm->seen_bell, memory_order_relaxed);
     uint64_t ready = atomic_load_explicit(&shm->ready_ns, memory_order_relaxed);
 
-    if (ready > clock_now_ns() && (!until_ns || ready < until_ns))
+    if (ready && (!until_ns || ready < until_ns))
         until_ns = ready;
     spin(shm, bell, seen);
     futex_wait(bell, seen, until_ns);

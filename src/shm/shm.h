@@ -78,7 +78,7 @@ struct shm {
     struct shm_round round;
     /* Written by poll, read by wait beside it; relaxed: a stale bell wakes at once. */
     _Atomic uint32_t seen_bell;
-    _Atomic uint64_t ready_ns;
+    _Atomic uint64_t ready_ns;  /* a poll has work then; 0: none, or it has come */
     _Atomic uint64_t waiting;   /* waits.c's note */
     /* The other trainers at the last shm_note_changes; guarded by `seeing`. */
     pthread_mutex_t seeing;
@@ -252,6 +252,8 @@ descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange)
 enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part);
 void shm_tell_figures(struct shm *shm);     /* puts this trainer's on the board */
 void shm_round_wait(struct shm *shm, uint64_t until_ns);
+/* The time that the last poll waited for has come since. */
+bool shm_is_ready(const struct shm *shm);
 
 /* --- awaited trainers (waits.c) --- */
 

@@ -203,12 +203,11 @@ void shm_waits_note(struct shm *shm, enum fabric_progress progress)
 
 static bool moved(const struct shm *shm)
 {
-    uint64_t ready = atomic_load_explicit(&shm->ready_ns, memory_order_relaxed);
     const struct slot *mine = own_slot(shm);
 
     return atomic_load_explicit(&mine->bell, memory_order_relaxed) !=
                atomic_load_explicit(&shm->seen_bell, memory_order_relaxed) ||
-           (ready && ready <= clock_now_ns());
+           shm_is_ready(shm);
 }
 
 void shm_waits_sleep(struct shm *shm, uint64_t until_ns)

@@ -198,12 +198,15 @@ class Peers(unittest.TestCase):
                 sync.show(10 + rank, 0.5)
                 sync.step()
                 until = time.monotonic() + 30
-                while [p["values"] for p in sync.peers()] != [[10, 0.5], [11, 0.5]]:
-                    self.assertLess(time.monotonic(), until, sync.peers())
-                return [(p["rank"], p["steps"], p["last"], p["workers"], p["host"],
-                         p["heard_s"] == 0) for p in sync.peers()]
-        for rank, known in enumerate(together(2, body)):
-            self.assertEqual(known, [(k, 1, "joined", 1, "", k == rank) for k in range(2)])
+                peers = sync.peers()
+                while [p["values"] for p in peers] != [[10, 0.5], [11, 0.5]]:
+                    self.assertLess(time.monotonic(), until, peers)
+                    peers = sync.peers()
+                sync.any(False)                 # nobody leaves before the other has looked
+                self.assertEqual(peers[rank]["heard_s"], 0)
+                return [(p["rank"], p["steps"], p["last"], p["workers"], p["host"]) for p in peers]
+        for known in together(2, body):
+            self.assertEqual(known, [(k, 1, "joined", 1, "") for k in range(2)])
 
     def test_one_alone_knows_itself(self):
         with descant.attach(np.zeros(3, "f4"), job="self") as sync:
