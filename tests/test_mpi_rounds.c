@@ -193,6 +193,7 @@ struct trio {
     struct extent extents[3];
     struct vector in[3];
     bool center;
+    void (*figures)(void *of, struct bulletin *own);
 };
 
 static void trio_begin_one(struct trio *t, int k, enum exchange_kind kind, bool final)
@@ -215,6 +216,7 @@ static void trio_open(struct trio *t, int k)
                                        .threads = 1};
 
     ck_assert_int_eq(fabric_loopback.open(&t->f[k], &options), DESCANT_OK);
+    t->f[k]->figures = t->figures;
     ck_assert_int_eq(fabric_loopback.start(t->f[k], &start), DESCANT_OK);
     t->extents[k] = (struct extent){0, RESTLESS_N, t->f[k]->contribution};
     t->in[k] = (struct vector){RESTLESS_N, 1, &t->extents[k]};
@@ -290,6 +292,35 @@ START_TEST(the_late_are_named_to_all)
     trio_begin_one(&t, 1, EXCHANGE_MEAN, true);
     trio_until_says(&t, 3, 0, "trainer 0 waits in round 3 (mean) for trainer 2 (host2)");
     trio_until_says(&t, 3, 1, "trainer 1 waits at its finish for trainers 0 (host0) and 2 (host2)");
+    trio_close(&t);
+}
+END_TEST
+
+static void figures(void *of, struct bulletin *own)
+{
+    (void)of;
+    *own = (struct bulletin){.steps = 1};
+}
+
+/* Figures come and go each second while a rank stands still in the middle of a round. */
+START_TEST(figures_hide_no_wait)
+{
+    struct trio t = {.world = loopback_create_hosts(3, 1, 1), .figures = figures};
+
+    for (int k = 0; k < 3; k++)
+        trio_open(&t, k);
+    ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
+    for (int k = 0; k < 3; k++)
+        trio_begin(&t, k, EXCHANGE_MEAN);
+    while (!ranks_of(t.f[0])->round.active || !ranks_of(t.f[2])->round.active)
+        ck_assert_uint_eq(trio_poll(&t, 7, 0), 0);
+    trio_until_says(&t, 5, 0, "trainer 0 waits in round 2 (mean) for trainer 1 (host1)");
+    for (int ms = 0; ms < 5000; ms++) {
+        trio_poll(&t, 5, 1);
+        need_waits(t.f[0], "trainer 0 waits in round 2 (mean) for trainer 1 (host1)");
+    }
+    ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
+    need_waits(t.f[0], "");
     trio_close(&t);
 }
 END_TEST
@@ -816,6 +847,7 @@ int main(void)
     tcase_add_loop_test(loopback, rounds_end_whatever_trainers_do, 0,
                         N(restless_jobs));
     tcase_add_test(loopback, the_late_are_named_to_all);
+    tcase_add_test(loopback, figures_hide_no_wait);
     tcase_add_test(loopback, of_many_the_first_are_named);
     tcase_add_loop_test(loopback, an_exchange_begun_as_a_round_closes_is_in_the_next, 0,
                         40);

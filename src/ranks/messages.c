@@ -137,6 +137,7 @@ static bool length_is_good(struct ranks *m, struct ranks_op *op,
 static void end(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     m->pieces_open -= op->piece;
+    m->aside = false;
     if (ended->failed && m->place.fixed) {
         broken(m, op->rank);
     } else if (ended->failed) {
@@ -153,6 +154,7 @@ static void end(struct ranks *m, struct ranks_op *op, const struct link_ended *e
         else if (!m->place.fixed && op->even_failed)
             op->ended(m, op, &failed);
     }
+    m->moved |= !m->aside;
 }
 
 /* True if a message has ended, or a peer has come or gone. */
@@ -174,7 +176,6 @@ bool ranks_collect(struct ranks *m)
     for (int i = 0; i < news.n_peers; i++)
         if (news.peers[i].gone)
             m->met(m, &news.peers[i]);
-    m->moved |= news.n_ended > 0;
     return news.n_ended > 0 || news.n_peers > 0;
 }
 

@@ -221,6 +221,7 @@ struct ranks {
     uint64_t moved_ns, said_ns;         /* something moved last; awaited ranks were logged
                                            last */
     bool moved;                         /* something moved in this poll */
+    bool aside;                         /* the message that has ended holds nobody up */
 };
 
 static inline struct ranks *ranks_of(struct fabric *f)

@@ -43,6 +43,12 @@ struct ranks_listener {
     struct ranks_word word[];         /* word_bytes */
 };
 
+/* Words that come at times of their own, whatever else stands still. */
+static bool is_aside(const struct ranks_word *word)
+{
+    return word->what == WORD_BULLETIN || word->what == WORD_ALIVE;
+}
+
 static void heard(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     const struct ranks_listener *listener = op->of;
@@ -50,6 +56,7 @@ static void heard(struct ranks *m, struct ranks_op *op, const struct link_ended 
     op->busy = false;
     bool good = m->hear(m, ended->from, listener->word, ended->bytes);
     m->deaf |= !good && m->place.fixed;
+    m->aside = good && is_aside(listener->word);
     ranks_listen(m);
 }
 
@@ -58,6 +65,7 @@ static void said(struct ranks *m, struct ranks_op *op, const struct link_ended *
     struct ranks_outgoing *out = (struct ranks_outgoing *)(void *)op;
 
     (void)ended;
+    m->aside = is_aside(out->word);
     out->next = m->idle_words[out->is_long];
     m->idle_words[out->is_long] = out;
     m->words_out--;
