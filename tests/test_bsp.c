@@ -203,7 +203,8 @@ START_TEST(a_wild_module_costs_its_own_gradients)
     says("-0' is detached: a module has ");
     says("module 0 has written where it must not: it is ended, and is not started again; the "
          "others go on");
-    ck_assert_uint_eq(check_checkpoint(), 300);
+    /* a sum whose bytes go while a step reads it counts as zeros: control.c, rule 4 */
+    ck_assert_uint_eq(check_checkpoint_but(_i ? 1 : 0), 300);
     ck_assert(!segment_left(0) && !segment_left(1));
 }
 END_TEST

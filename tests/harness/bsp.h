@@ -28,6 +28,8 @@ bool segment_left(int k);
 
 /* The checkpoint is what so many steps make, to the bit; returns them. */
 uint64_t check_checkpoint(void);
+/* The same where up to `lost` steps have found zeros for their gradients. */
+uint64_t check_checkpoint_but(int lost);
 
 struct descant_ml *attach_to(int k);
 
