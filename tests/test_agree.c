@@ -573,8 +573,8 @@ static bool agree_all(struct job *job, int from, int to, double seconds)
                 continue;
             if (peer->open || job->ranks)
                 moved |= peer_turn(job, peer);
-            if (agree_of(job)->serve)
-                agree_of(job)->serve(peer->f);
+            if (peer->f->type->serve)
+                peer->f->type->serve(peer->f);
             if (k >= from && k < to && !has[k])
                 has[k] = agree_of(job)->look(peer->f, &got[k]);
             open |= (k >= from && k < to && !has[k]) || peer->open;
@@ -705,8 +705,8 @@ START_TEST(who_has_the_result_is_not_needed)
             for (int k = 0; k < size; k++) {
                 if (has[k])
                     continue;
-                if (agree_of(&job)->serve)
-                    agree_of(&job)->serve(job.peers[k].f);
+                if (job.peers[k].f->type->serve)
+                    job.peers[k].f->type->serve(job.peers[k].f);
                 has[k] = agree_of(&job)->look(job.peers[k].f, &got[k]);
                 left -= has[k];
                 if (!has[k])

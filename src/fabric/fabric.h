@@ -313,15 +313,12 @@ struct fabric_agree {
     /* True, once: the result is here, the same for all that get it. */
     bool (*look)(struct fabric *f, struct agree_value *result);
 
-    /* Lets messages move, never blocks; for the holder of the round machine, as poll.
-     * NULL: nothing need move. */
-    void (*serve)(struct fabric *f);
-
     /* Sleeps until something may have moved since the last look, or until_ns. */
     void (*wait)(struct fabric *f, uint64_t until_ns);
 
     /* Adds the trainers at work whose offers are missing, for people; nobody where
-     * another trainer alone knows. As serve, if there is one; else for any thread. */
+     * another trainer alone knows. For the holder of the round machine where the fabric
+     * has serve, else for any thread. */
     void (*missing)(struct fabric *f, struct awaited *awaited);
 };
 
@@ -368,6 +365,14 @@ struct fabric_type {
      * in the past it does so at once, brings members and epoch up to date, and notes
      * which trainers came or went. */
     void (*wait)(struct fabric *f, uint64_t until_ns);
+
+    /* Answers other trainers while this one has nothing to poll for; never blocks, and
+     * shows no part. For the holder of the round machine. Where trainers come and go, the
+     * others take one for dead that neither polls nor serves for `dead_s`. NULL: none
+     * needs answers. */
+    void (*serve)(struct fabric *f);
+    /* Ends the sleep of a thread in wait; for any thread. NULL: its sleep is short. */
+    void (*wake)(struct fabric *f);
 
     /* Leaves, and releases everything, also of a half-opened fabric. The other trainers
      * go on. Over mpi it sleeps, serves them, and returns when all have left. */

@@ -62,7 +62,7 @@
 #define LINK_TOO_LONG SIZE_MAX
 #define LINK_PEER UINT64_MAX        /* every series, and the peer itself */
 
-enum { LINK_VERSION = 11, LINK_ANY = -1, LINK_NAME_ROOM = 64 };
+enum { LINK_VERSION = 12, LINK_ANY = -1, LINK_NAME_ROOM = 64 };
 enum { LINK_WORD = 1024, LINK_WORDS = 16 };
 enum { LINK_TAGS = 64 };            /* tags are below it, from 0 on */
 
@@ -169,6 +169,10 @@ struct link_type {
      * `wakes`, the sleep ends at the latest when collect would have news; it may end
      * sooner, as when a message can move on. */
     void (*sleep)(struct link *link, uint64_t most_ns, uint64_t until_ns);
+
+    /* Ends the sleep, or else the next one; for any thread. NULL where the link does not
+     * wake. */
+    void (*wake)(struct link *link);
 
     /* Ends messages with this peer, or, for LINK_ANY, with all peers: those below a
      * series (10), or, for LINK_PEER, all messages with one peer (9). It may be called

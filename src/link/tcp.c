@@ -3,7 +3,7 @@
  * is to be done, and collect reads and writes all sockets that are ready (tcp_turn). A
  * sleep waits for epoll alone, which knows the sockets, a timer, and a bell.
  *
- * The bell: send and receive set `stirs` and ring if a thread sleeps; a sleeper counts
+ * The bell: send, receive and wake set `stirs` and ring if a thread sleeps; a sleeper counts
  * itself before it looks at `stirs`. Both are sequentially consistent, so one of the two
  * sees the other (Dekker's rule), and no message waits for a sleep to end. */
 #include "link/tcp_parts.h"
@@ -555,6 +555,11 @@ static void sleep_for(struct link *any, uint64_t most_ns, uint64_t until_ns)
     atomic_fetch_sub(&link->sleepers, 1);
 }
 
+static void wake(struct link *any)
+{
+    stir(of(any));
+}
+
 static bool forget(struct link *any, int rank, uint64_t below)
 {
     struct tcp_link *link = of(any);
@@ -606,6 +611,7 @@ const struct link_type link_tcp = {
     .receive = receive_from,
     .collect = collect,
     .sleep = sleep_for,
+    .wake = wake,
     .forget = forget,
     .why = why,
     .close = close_link,

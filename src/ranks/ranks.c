@@ -59,6 +59,13 @@ static void ranks_wait(struct fabric *f, uint64_t until_ns)
     ranks_rest(ranks_of(f), until_ns);
 }
 
+static void wake(struct fabric *f)
+{
+    struct link *link = ranks_of(f)->link;
+    if (link->type->wake)
+        link->type->wake(link);
+}
+
 static descant_status rows_begin(struct fabric *f, const void *bytes, size_t n)
 {
     descant_status status = ranks_rows_begin(f, bytes, n);
@@ -77,7 +84,7 @@ static enum fabric_progress rows_poll(struct fabric *f, struct rows_part *part)
 static const struct fabric_rows rows = {
     .joins = true, .begin = rows_begin, .poll = rows_poll, .leave = ranks_rows_takes};
 
-static void agree_serve(struct fabric *f)
+static void serve(struct fabric *f)
 {
     if (!ranks_rows_taking(ranks_of(f)))
         ranks_serve(ranks_of(f));
@@ -85,14 +92,13 @@ static void agree_serve(struct fabric *f)
 
 const struct fabric_agree ranks_agree = {.offer = ranks_agree_offer,
                                          .look = ranks_agree_look,
-                                         .serve = agree_serve,
                                          .wait = ranks_wait,
                                          .missing = ranks_agree_missing};
 
 /* The functions that all links share. */
 #define RANKS_TYPE                                                                      \
     .rows = &rows, .post = &ranks_post, .agree = &ranks_agree, .alloc = ranks_alloc,    \
-    .share = ranks_share,                                                               \
+    .share = ranks_share, .serve = serve, .wake = wake,                                 \
     .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
     .close = ranks_close
 

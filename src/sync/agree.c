@@ -43,9 +43,9 @@ static descant_status serve(struct descant *job)
     struct fabric *f = job->fabric;
     descant_status status = DESCANT_OK;
 
-    if (!f->type->agree->serve || pthread_mutex_trylock(&job->machine) != 0)
+    if (!f->type->serve || pthread_mutex_trylock(&job->machine) != 0)
         return DESCANT_OK;
-    f->type->agree->serve(f);
+    f->type->serve(f);
     if (f->status != DESCANT_OK)
         status = job_broken(job);
     pthread_mutex_unlock(&job->machine);
@@ -55,6 +55,7 @@ static descant_status serve(struct descant *job)
 static descant_status wait(struct descant *job, struct agree_value *value)
 {
     const struct fabric_agree *type = job->fabric->type->agree;
+    uint64_t look = job->fabric->type->serve ? LOOK_NS : LOOK_SHARED_NS;
     uint64_t began = clock_now_ns(), say = SAY_NS;
     descant_status status = DESCANT_OK;
     struct agree_value result;
@@ -70,7 +71,7 @@ static descant_status wait(struct descant *job, struct agree_value *value)
             say_wait(job, value, now - began);
             say *= 2;
         }
-        type->wait(job->fabric, now + (type->serve ? LOOK_NS : LOOK_SHARED_NS));
+        type->wait(job->fabric, now + look);
     }
     if (status == DESCANT_OK)
         memcpy(value, &result, agree_size(&result));

@@ -270,7 +270,7 @@ descant_status descant_table_state(struct descant *job, const float *table, size
 static bool has_shadow(const struct descant *job)
 {
     return job->plan.when == PLAN_SHADOW || tables_part_bytes(&job->tables) > 0 ||
-           (job->plan.when == PLAN_EVERY && job->plan.delay > 0);
+           (job->plan.when == PLAN_EVERY && job->plan.delay > 0) || job_answers(job);
 }
 
 static descant_status start_fabric(struct descant *job)

@@ -150,6 +150,12 @@ void job_moves(struct descant *job);
  * do now. */
 enum round_progress job_rows(struct descant *job);
 
+/* Other trainers need this one's answers at any time: it can be taken for dead. */
+static inline bool job_answers(const struct descant *job)
+{
+    return !job->fabric->fixed && job->fabric->type->serve;
+}
+
 /* Whether the bytes moved so far are paid for by sync_rate. */
 bool job_link_allows(struct descant *job);
 

@@ -11,6 +11,9 @@
  * Delayed plans have a deadline, and there the budget yields: the exchange runs as soon
  * as it can, in short slices where a worker has the core, and the merge is the worker's.
  * Rounds of rows have no deadline in any plan, and wait until earlier work is paid for.
+ * Where trainers come and go, the shadow answers the others under every plan, also while
+ * no round is open: steps may be slower than the time after which a trainer counts as
+ * dead.
  * With nothing to do the shadow sleeps on the fabric, longer each time, up to a bound
  * that costs a thousandth of a core.
  *
@@ -89,13 +92,24 @@ static bool has_worked(enum round_progress progress)
     return progress == ROUND_WORKED || progress == ROUND_DONE;
 }
 
+/* A worker does what the plan has to do. */
+static enum round_progress answer(struct descant *job)
+{
+    if (!job_answers(job))
+        return ROUND_HELD;
+    job->fabric->type->serve(job->fabric);
+    if (job->fabric->status == DESCANT_OK)
+        return ROUND_RESTING;
+    job_broken(job);
+    return ROUND_FAILED;
+}
+
 static enum round_progress advance_round(struct descant *job)
 {
-    bool ours = job->plan.when == PLAN_SHADOW || (job->round.state == ROUND_EXCHANGING &&
-                                                  !job->round.released);
-    if (!ours)
-        /* a worker does any merge that is due */
-        return ROUND_HELD;
+    const struct round *r = &job->round;
+    bool exchanges = r->state == ROUND_EXCHANGING && !r->released && !r->arrived;
+    if (job->plan.when != PLAN_SHADOW && !exchanges)
+        return answer(job);
     enum round_progress progress = job_advance(job);
     if (progress == ROUND_DONE)
         job_round_done(job, workers_steps(&job->workers));
@@ -111,12 +125,23 @@ static enum round_progress advance_round(struct descant *job)
     return progress;
 }
 
+/* A shadow that only answers leaves the machine to its holder, who answers as well. */
+static bool take_machine(struct descant *job, bool rows)
+{
+    bool works = rows || job->plan.when == PLAN_SHADOW || job->plan.delay > 0;
+    if (!works)
+        return pthread_mutex_trylock(&job->machine) == 0;
+    pthread_mutex_lock(&job->machine);
+    return true;
+}
+
 /* One piece of the round, or of rows where they are allowed: in turns, while both have
  * work. */
 static enum round_progress advance(struct descant *job, bool rows)
 {
     enum round_progress progress = ROUND_HELD;
-    pthread_mutex_lock(&job->machine);
+    if (!take_machine(job, rows))
+        return progress;
     if (!job->paused && !atomic_load(&job->failure)) {
         job->rows_turn = rows && !job->rows_turn;
         if (job->rows_turn)
@@ -149,7 +174,7 @@ static bool has_rows(const struct descant *job)
 }
 
 /* Sleeps as progress needs: until the peers have moved, or the bell has rung since it was
- * read. */
+ * read; not for long where the machine's holder may stop answering. */
 static void await(struct descant *job, enum round_progress progress, uint32_t bell,
                   uint64_t until_ns)
 {
@@ -158,7 +183,7 @@ static void await(struct descant *job, enum round_progress progress, uint32_t be
     else if ((progress == ROUND_HELD || progress == ROUND_FAILED) &&
              !atomic_load(&job->shadow_stop))
         futex_wait(&job->shadow_bell, bell,
-                   has_rows(job) ? until_ns : until_ns + HELD_NS);
+                   has_rows(job) || job_answers(job) ? until_ns : until_ns + HELD_NS);
 }
 
 static void *run(void *context)
@@ -214,8 +239,11 @@ descant_status shadow_start(struct descant *job)
 
 void shadow_ring(struct descant *job)
 {
+    const struct fabric_type *type = job->fabric->type;
     atomic_fetch_add(&job->shadow_bell, 1);
     futex_wake_all(&job->shadow_bell);
+    if (type->wake)
+        type->wake(job->fabric);
 }
 
 void shadow_stop(struct descant *job)

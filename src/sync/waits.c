@@ -60,7 +60,7 @@ void waits_agreement(struct descant *job, char *room, size_t bytes)
     const struct fabric_agree *type = job->fabric->type->agree;
     struct awaited a = {.n = 0};
     struct text text = {room, bytes, 0};
-    if (type != NULL && type->serve == NULL) {
+    if (type != NULL && job->fabric->type->serve == NULL) {
         type->missing(job->fabric, &a);
     } else if (type != NULL && pthread_mutex_trylock(&job->machine) == 0) {
         type->missing(job->fabric, &a);
