@@ -86,8 +86,7 @@ static const struct fabric_rows rows = {
 
 static void serve(struct fabric *f)
 {
-    if (!ranks_rows_taking(ranks_of(f)))
-        ranks_serve(ranks_of(f));
+    ranks_serve(ranks_of(f));
 }
 
 const struct fabric_agree ranks_agree = {.offer = ranks_agree_offer,
