@@ -316,6 +316,7 @@ const struct fabric_type fabric_loopback = {
     .start = loopback_start,
     .begin = loopback_begin,
     .poll = loopback_poll,
+    .serve = ranks_serve,
     .wait = loopback_wait,
     .close = loopback_close,
 };

@@ -420,11 +420,11 @@ END_TEST
 
 enum { WAKE_NS = 1500000000 };
 
-static uint64_t paid_until(uint64_t used_ns, uint64_t until_ns, double share)
+static uint64_t paid_until(uint64_t used_ns, uint64_t until_ns, double share, uint64_t most_ns)
 {
     struct budget b = {clock_thread_cpu_ns() - used_ns, until_ns, BUDGET_BURST_COST, WAKE_NS};
 
-    budget_pay(&b, share);
+    budget_pay(&b, share, most_ns);
     return b.until_ns;
 }
 
@@ -438,10 +438,13 @@ START_TEST(budget_is_paid_by_rest)
     const uint64_t used = 2000000000, now = clock_now_ns();
     const uint64_t cost = (uint64_t)((double)used * BUDGET_BURST_COST) + WAKE_NS;
 
-    ck_assert(about(paid_until(used, now, 0.5), now + 2 * cost));
-    ck_assert(about(paid_until(used, now + used, 0.5), now + used + 2 * cost));
-    ck_assert(about(paid_until(used, now, 1), now + used));
-    ck_assert(about(paid_until(used, now - 5 * used, 0.5), now - BUDGET_SAVED_NS + 2 * cost));
+    const uint64_t all = UINT64_MAX;
+
+    ck_assert(about(paid_until(used, now, 0.5, all), now + 2 * cost));
+    ck_assert(about(paid_until(used, now + used, 0.5, all), now + used + 2 * cost));
+    ck_assert(about(paid_until(used, now, 1, all), now + used));
+    ck_assert(about(paid_until(used, now, 1, used / 2), now + used / 2));
+    ck_assert(about(paid_until(used, now - 5 * used, 0.5, all), now - BUDGET_SAVED_NS + 2 * cost));
 }
 END_TEST
 

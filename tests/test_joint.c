@@ -550,7 +550,7 @@ START_TEST(no_memory_is_told)
         memory_fail_at(0);
         failed = status != DESCANT_OK;
         for (int turn = 0; turn < 100; turn++)
-            ranks_serve(ranks_of(f));
+            ranks_serve(f);
         ranks_leave(f);
         for (int turn = 0; turn < 100; turn++)
             ranks_stay(f);

@@ -31,7 +31,8 @@ static struct machine {
     int next;                   /* of the parts; -1: no round is there to be taken */
     bool holds;                 /* shows no part before it is told to leave */
     bool cut;                   /* has closed within a round that was its own to take */
-    uint64_t round_cost_ns;     /* CPU time that each of its exchanges takes, at least */
+    uint64_t round_cost_ns;     /* CPU time that each of its exchanges takes, at least, */
+    uint64_t poll_cost_ns;      /* and each of its polls */
 } machines[MACHINES];
 
 static struct machine *machine_of(struct fabric *f)
@@ -88,6 +89,7 @@ static descant_status wrap_begin(struct fabric *f, const struct exchange *exchan
 
 static enum fabric_progress wrap_poll(struct fabric *f, struct fabric_part *part)
 {
+    work_for(machine_of(f)->poll_cost_ns);
     enum fabric_progress progress = machine_of(f)->inner->type->poll(machine_of(f)->inner, part);
     copy_head(machine_of(f));
     return progress;
@@ -472,6 +474,23 @@ START_TEST(rows_that_wait_do_not_hold_up_the_replica)
 }
 END_TEST
 
+/* Exchanges with a deadline run at once, whatever they cost, and rows have the budget to
+ * themselves: else it would be in debt for exchanges all the time, and rows would not go. */
+START_TEST(rows_go_on_beside_costly_exchanges)
+{
+    struct descant_stats before, after;
+    float *table;
+    struct descant *job = open_busy("dasgd,every=100,delay=50", 0.05, 0, &table);
+    machines[0].round_cost_ns = 0;
+    machines[0].poll_cost_ns = ROUND_COST_NS;
+    step_on(job, table, INT_MAX, 1, &before);       /* and rows wait, so some are sent */
+    step_on(job, table, INT_MAX, 10 * ROUNDS_LEAST, &after);
+    ck_assert_uint_gt(after.rows_rounds, before.rows_rounds);
+    descant_close(job);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
 /* With rows that are touched again and again, or that are all sent by and by (of_rows: 0). */
 static void expect_budget(struct descant *job, float *table, double of_rows)
 {
@@ -577,6 +596,7 @@ int main(void)
     tcase_add_test(all, a_machine_that_comes_late_is_refused);
     tcase_add_test(all, rows_that_wait_come_before_rounds_of_the_replica);
     tcase_add_test(all, rows_that_wait_do_not_hold_up_the_replica);
+    tcase_add_test(all, rows_go_on_beside_costly_exchanges);
     tcase_add_loop_test(all, while_rows_wait_the_budget_is_larger, 0, N(budget_cases));
     tcase_add_loop_test(all, one_machine_has_one_copy_and_no_cost, 0, 2);
     tcase_add_test(all, trainers_with_other_tables_are_refused);

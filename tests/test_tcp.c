@@ -46,6 +46,7 @@ static const char *plan;
 static pid_t pids[MOST];
 static int founders;
 static bool still;
+static uint64_t step_ns = 500000;
 
 static void step(float *w, float *g)
 {
@@ -93,7 +94,7 @@ static int train(int rank, int size, float start)
         if (descant_step(job) != DESCANT_OK)
             return 4;
         show(job, mine);
-        clock_sleep_until(clock_now_ns() + 500000);
+        clock_sleep_until(clock_now_ns() + step_ns);
     }
     if (descant_finish(job, DESCANT_FINAL_MEAN) != DESCANT_OK)
         return 5;
@@ -332,6 +333,24 @@ START_TEST(a_stopped_rank_comes_back)
     await_members(0, 3, 3);
     goes_on(0, 3);
     end_all(0, 3);
+}
+END_TEST
+
+/* Between their rounds, too, trainers answer each other. */
+static const char *const slow[] = {"ma,every=1", "dasgd-delta,every=1,delay=1", "allreduce"};
+enum { N_SLOW = sizeof slow / sizeof *slow };
+
+START_TEST(a_step_may_be_slower_than_dead)
+{
+    step_ns = 2600000000;
+    begin_all(slow[_i], 2, ",dead=2s");
+    for (int k = 0; k < 2; k++)
+        AWAIT(steps_of(k) >= 3);
+    page->stop = true;
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(end_of(pids[k]), 0);
+    read_said();
+    ck_assert_msg(!strstr(said, "has died"), "%s", said);
 }
 END_TEST
 
@@ -853,6 +872,7 @@ int main(void)
     tcase_add_test(late, an_address_is_enough);
     tcase_add_test(late, a_newcomer_waits_for_the_rank_of_a_dead_one);
     tcase_add_loop_test(silent, a_stopped_rank_comes_back, 0, 3);
+    tcase_add_loop_test(silent, a_step_may_be_slower_than_dead, 0, N_SLOW);
     tcase_add_loop_test(secrets, a_secret_is_shared, 0, secure ? 3 : 0);
     tcase_add_loop_test(secrets, another_secret_is_refused, 0, secure);
     tcase_add_test(refused, plans_that_differ_are_told);

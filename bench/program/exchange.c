@@ -129,7 +129,7 @@ static void pay(struct exchange_side *s)
 {
     if (s->o->sync_cpu >= 1 || !budget_burst_over(&s->spent))
         return;
-    budget_pay(&s->spent, s->o->sync_cpu);
+    budget_pay(&s->spent, s->o->sync_cpu, UINT64_MAX);
     if (s->spent.until_ns > clock_now_ns())
         clock_sleep_until(s->spent.until_ns);
 }

@@ -13,10 +13,11 @@ bool budget_burst_over(const struct budget *b)
     return clock_thread_cpu_ns() - b->cpu_ns >= BUDGET_BURST_NS;
 }
 
-void budget_pay(struct budget *b, double share)
+void budget_pay(struct budget *b, double share, uint64_t most_ns)
 {
     uint64_t cpu = clock_thread_cpu_ns(), now = clock_now_ns();
-    double cost = (double)(cpu - b->cpu_ns);
+    uint64_t used = cpu - b->cpu_ns;
+    double cost = (double)(used < most_ns ? used : most_ns);
     if (share < 1)
         cost = b->cost * cost + (double)b->wake_ns;
     if (b->until_ns + BUDGET_SAVED_NS < now)

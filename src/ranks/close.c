@@ -108,7 +108,7 @@ bool ranks_stay(struct fabric *f)
     if (m->broken)
         return false;                   /* no rank can be served any more */
     f->status = DESCANT_OK;             /* later failures are dropped */
-    ranks_serve(m);
+    ranks_serve(&m->f);
     if (!m->leaving_ns)
         ranks_center_watch(m);
     m->leaving_ns = m->leaving_ns ? m->leaving_ns : m->now_ns;

@@ -271,7 +271,7 @@ static descant_status move(struct fabric *f)
 {
     struct ranks *m = ranks_of(f);
 
-    ranks_serve(m);
+    ranks_serve(&m->f);
     for (int k = 0; m->post && !m->place.fixed && k < m->place.size; k++)
         if (lane_of(m, k)->open)
             keep_up(m, k);

@@ -77,17 +77,12 @@ static enum fabric_progress rows_poll(struct fabric *f, struct rows_part *part)
 {
     struct ranks *m = ranks_of(f);
     if (!ranks_rows_taking(m))
-        ranks_serve(m);
+        ranks_serve(&m->f);
     return f->status ? FABRIC_FAILED : ranks_rows_poll(m, part);
 }
 
 static const struct fabric_rows rows = {
     .joins = true, .begin = rows_begin, .poll = rows_poll, .leave = ranks_rows_takes};
-
-static void serve(struct fabric *f)
-{
-    ranks_serve(ranks_of(f));
-}
 
 const struct fabric_agree ranks_agree = {.offer = ranks_agree_offer,
                                          .look = ranks_agree_look,
@@ -97,7 +92,7 @@ const struct fabric_agree ranks_agree = {.offer = ranks_agree_offer,
 /* The functions that all links share. */
 #define RANKS_TYPE                                                                      \
     .rows = &rows, .post = &ranks_post, .agree = &ranks_agree, .alloc = ranks_alloc,    \
-    .share = ranks_share, .serve = serve, .wake = wake,                                 \
+    .share = ranks_share, .serve = ranks_serve, .wake = wake,                           \
     .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
     .close = ranks_close
 

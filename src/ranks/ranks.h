@@ -312,7 +312,7 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange);
 enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part);
 /* A poll's work for others: hears words, and helps outside of the exchange that is
  * open. */
-void ranks_serve(struct ranks *m);
+void ranks_serve(struct fabric *f);
 /* gives up the exchange that is open; its round goes on */
 void ranks_abandon(struct ranks *m);
 

@@ -452,8 +452,9 @@ static void note_moves(struct ranks *m)
         atomic_fetch_add_explicit(&m->still, 1, memory_order_relaxed);
 }
 
-void ranks_serve(struct ranks *m)
+void ranks_serve(struct fabric *f)
 {
+    struct ranks *m = ranks_of(f);
     struct fabric_part part;
 
     m->moved = false;

@@ -10,7 +10,9 @@
  * enough that refilling the caches they emptied is small beside them.
  * Delayed plans have a deadline, and there the budget yields: the exchange runs as soon
  * as it can, in short slices where a worker has the core, and the merge is the worker's.
- * Rounds of rows have no deadline in any plan, and wait until earlier work is paid for.
+ * Rounds of rows have no deadline in any plan, and wait until earlier work is paid for:
+ * of the shadow's work in a shadow plan, of rows in others, whose exchanges cost what
+ * they cost.
  * Where trainers come and go, the shadow answers the others under every plan, also while
  * no round is open: steps may be slower than the time after which a trainer counts as
  * dead.
@@ -135,9 +137,17 @@ static bool take_machine(struct descant *job, bool rows)
     return true;
 }
 
+static enum round_progress advance_rows(struct descant *job, uint64_t *rows_ns)
+{
+    uint64_t before = clock_thread_cpu_ns();
+    enum round_progress progress = job_rows(job);
+    *rows_ns += clock_thread_cpu_ns() - before;
+    return progress;
+}
+
 /* One piece of the round, or of rows where they are allowed: in turns, while both have
- * work. */
-static enum round_progress advance(struct descant *job, bool rows)
+ * work. Adds the CPU time that rows take to *rows_ns. */
+static enum round_progress advance(struct descant *job, bool rows, uint64_t *rows_ns)
 {
     enum round_progress progress = ROUND_HELD;
     if (!take_machine(job, rows))
@@ -145,13 +155,14 @@ static enum round_progress advance(struct descant *job, bool rows)
     if (!job->paused && !atomic_load(&job->failure)) {
         job->rows_turn = rows && !job->rows_turn;
         if (job->rows_turn)
-            progress = job_rows(job);
+            progress = advance_rows(job, rows_ns);
         uint64_t before = rows ? clock_thread_cpu_ns() : 0;
         if (!job->rows_turn || !has_worked(progress)) {
             progress = advance_round(job);
             job->round_cpu_ns += rows ? clock_thread_cpu_ns() - before : 0;
         }
-        if (rows && !job->rows_turn && !has_worked(progress) && has_worked(job_rows(job)))
+        if (rows && !job->rows_turn && !has_worked(progress) &&
+            has_worked(advance_rows(job, rows_ns)))
             progress = ROUND_WORKED;
     }
     pthread_mutex_unlock(&job->machine);
@@ -203,17 +214,19 @@ static void *run(void *context)
         uint64_t now = clock_now_ns();
         bool rows = has_rows(job), paid = budget >= 1 || spent.until_ns <= now;
         enum round_progress progress;
+        uint64_t rows_ns = 0;
         do
-            progress = advance(job, rows && paid);
+            progress = advance(job, rows && paid, &rows_ns);
         while (has_worked(progress) && !budget_burst_over(&spent) &&
                !atomic_load(&job->shadow_stop));
-        budget_pay(&spent, budget);
+        bool shadows = job->plan.when == PLAN_SHADOW;
+        budget_pay(&spent, budget, shadows ? UINT64_MAX : rows_ns);
         atomic_store_explicit(&job->stats.shadow_cpu_ns, spent.cpu_ns,
                               memory_order_relaxed);
         now = clock_now_ns();
         rest = has_worked(progress) ? REST_LEAST_NS
                                     : 2 * rest < REST_MOST_NS ? 2 * rest : REST_MOST_NS;
-        bool pays = job->plan.when == PLAN_SHADOW && budget < 1;
+        bool pays = shadows && budget < 1;
         bool looks = spent.wake_ns > 0 && progress == ROUND_WAITING;
         if (!pays || spent.until_ns <= now + (looks ? 0 : rest)) /* else one sleep will
                                                                     do */
