@@ -319,7 +319,7 @@ END_TEST
 
 int main(void)
 {
-    TCase *numbers = new_case("numbers", 10), *ranks = new_case("ranks", 60);
+    TCase *numbers = new_case("numbers", 10), *ranks = new_case("ranks", 200);
     TCase *programs = new_case("programs", 60);
 
     tcase_add_test(numbers, numbers_have_bounds);

@@ -173,6 +173,13 @@ static int count_of(const char *text, const char *part)
     return n;
 }
 
+/* But those of waits, which a lack of cores makes long. */
+static int warnings_of(const char *lines)
+{
+    return count_of(lines, "2 rank") - count_of(lines, " waits in ") -
+           count_of(lines, " goes on after ");
+}
+
 /* --- the side of Check --- */
 
 START_TEST(a_death_is_told)
@@ -196,7 +203,7 @@ START_TEST(a_death_is_told)
     need_end(2);
     for (int i = 0; i < 3; i += 2) {
         struct observed_trainer *t = &page->trainers[i];
-        ck_assert_int_eq(count_of(t->lines, "2 rank"), 1);
+        ck_assert_int_eq(warnings_of(t->lines), 1);
         ck_assert_ptr_nonnull(strstr(t->lines, ": trainer 1 has died: 2 take part"));
         ck_assert_int_eq(t->events[DESCANT_EVENT_LOST], 1);
         ck_assert_int_eq(t->events[DESCANT_EVENT_JOINED], 0);
@@ -231,7 +238,7 @@ START_TEST(coming_and_leaving_are_told)
                                             "take part, and its share of the work is not done\n"));
     else
         ck_assert_ptr_nonnull(strstr(lines, "0 rank 0: trainer 2 has finished: 2 take part\n"));
-    ck_assert_int_eq(count_of(lines, "2 rank"), _i);
+    ck_assert_int_eq(warnings_of(lines), _i);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(page->trainers[i].events[DESCANT_EVENT_LOST], 0);
     ck_assert_int_eq(page->trainers[2].events[DESCANT_EVENT_UNFINISHED], _i);
@@ -272,7 +279,9 @@ START_TEST(who_was_told_parts)
         ck_assert_int_eq(t->events[DESCANT_EVENT_LOST], 0);
         ck_assert_int_eq(count_of(t->lines, " was told to end\n"), i < 2);
         ck_assert_int_eq(count_of(t->lines, " has left: 2 take part\n"), i < 2);
-        ck_assert_int_eq(count_of(t->lines, ": trainer 2"), 2 * (i < 2));
+        ck_assert_int_eq(count_of(t->lines, ": trainer 2") -
+                             count_of(t->lines, ": trainer 2 waits in ") -
+                             count_of(t->lines, ": trainer 2 goes on after "), 2 * (i < 2));
     }
 }
 END_TEST
@@ -332,12 +341,13 @@ START_TEST(nan_is_told_once)
         start(plans[_i], i, 2, OWN_LOG | OWN_EVENTS);
     for (int i = 0; i < 2; i++)
         ck_assert(reaches(&page->trainers[i].steps, 20));
-    int lines[2] = {other->n_lines, bad->n_lines};
     order_end(1, TURN_NAN);
     ck_assert(reaches(&bad->events[DESCANT_EVENT_BAD], 30));
     ck_assert(!seen || reaches(&other->events[DESCANT_EVENT_BAD], 30));
-    ck_assert(reaches(&bad->n_lines, lines[1] + 1));
-    ck_assert(!seen || reaches(&other->n_lines, lines[0] + 1));
+    WAIT_UNTIL(count_of(bad->lines, "trainer 1 has NaN") > 0, "%s", bad->lines);
+    WAIT_UNTIL(!seen || count_of(other->lines, "trainer 1 has NaN") > 0, "%s", other->lines);
+    int more = bad->events[DESCANT_EVENT_BAD] + 2;      /* held back: the line at the end has them */
+    ck_assert(reaches(&bad->events[DESCANT_EVENT_BAD], more));
     ck_assert_int_eq(count_of(bad->lines, "2 rank 1: trainer 1 has NaN"), 1);
     ck_assert_int_eq(count_of(other->lines, "2 rank 0: trainer 1 has NaN"), seen);
     ck_assert_int_eq(bad->of[DESCANT_EVENT_BAD], 1);
@@ -583,7 +593,8 @@ START_TEST(many_trainers_are_told_together)
     }
     ck_assert_int_eq(descant_close(job), DESCANT_OK);
     int own = count_of(me->lines, ": trainer "), rest = count_of(me->lines, ": another trainer has");
-    ck_assert_msg(own == NOTES - N_EVENT_KINDS && rest == 2, "%d and %d", own, rest);
+    /* the line that was held back is said again after ten seconds */
+    ck_assert_msg(own == NOTES - N_EVENT_KINDS && (rest == 2 || rest == 3), "%d and %d", own, rest);
 }
 END_TEST
 

@@ -60,7 +60,9 @@ START_TEST(options_are_copied)
 {
     struct descant_options o = descant_options_default();
     struct descant *job = NULL;
-    char *address = strdup("shm:copied"), *plan = strdup("ma,every=2"), *name = strdup("w");
+    char name_of_all[32];
+    snprintf(name_of_all, sizeof name_of_all, "shm:copied-%d", (int)getpid());
+    char *address = strdup(name_of_all), *plan = strdup("ma,every=2"), *name = strdup("w");
     o.job = address;
     o.plan = plan;
     ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);

@@ -6,7 +6,7 @@
 #include "harness/suite.h"
 #include "sync/job.h"
 
-enum { LOOK_NS = 2000000, STUCK_NS = 500000000 };
+enum { LOOK_NS = 2000000, STUCK_NS = 500000000, TRIES = 5 };
 
 static const struct fabric_type *inner;
 static struct fabric_type type;
@@ -50,10 +50,10 @@ static double look_while_stuck(uint64_t look_ns, double sync_cpu)
     ck_assert_int_eq(descant_start(job), DESCANT_OK);
     atomic_store(&stuck, true);
     atomic_store(&looks, 0);
-    while (atomic_load(&looks) == 0) {          /* a round has begun */
+    do {
         ck_assert_int_eq(descant_step(job), DESCANT_OK);
         clock_sleep_until(clock_now_ns() + 1000000);
-    }
+    } while (atomic_load(&looks) == 0);         /* a round has begun */
     clock_sleep_until(clock_now_ns() + 50000000);
     atomic_store(&looks, 0);
     atomic_store(&waits, 0);
@@ -79,30 +79,40 @@ END_TEST
  * long by that owe nothing, and wait. */
 START_TEST(one_sleep_does_for_a_look)
 {
-    look_while_stuck(3 * LOOK_NS / 20, 0);
-    ck_assert_int_gt(atomic_load(&looks), 5);
-    ck_assert_int_le(2 * atomic_load(&waits), atomic_load(&looks));
+    for (int tries = 0; tries < TRIES; tries++) {
+        look_while_stuck(3 * LOOK_NS / 20, 0);
+        if (atomic_load(&looks) > 5 && 2 * atomic_load(&waits) <= atomic_load(&looks))
+            return;
+    }
+    ck_abort_msg("%d looks, %d waits", atomic_load(&looks), atomic_load(&waits));
 }
 END_TEST
 
 START_TEST(looks_are_free_where_peers_wake_the_shadow)
 {
-    look_while_stuck(0, 0);
-    ck_assert_int_gt(atomic_load(&looks), 10);
-    ck_assert_int_gt(atomic_load(&waits), 10);
+    for (int tries = 0; tries < TRIES; tries++) {
+        look_while_stuck(0, 0);
+        if (atomic_load(&looks) > 10 && atomic_load(&waits) > 10)
+            return;
+    }
+    ck_abort_msg("%d looks, %d waits", atomic_load(&looks), atomic_load(&waits));
 }
 END_TEST
 
 START_TEST(looks_are_free_under_a_budget_that_was_given)
 {
-    look_while_stuck(LOOK_NS, 0.02);
-    ck_assert_int_gt(atomic_load(&looks), 10);
+    for (int tries = 0; tries < TRIES; tries++) {
+        look_while_stuck(LOOK_NS, 0.02);
+        if (atomic_load(&looks) > 10)
+            return;
+    }
+    ck_abort_msg("%d looks", atomic_load(&looks));
 }
 END_TEST
 
 int main(void)
 {
-    TCase *looking = tcase_create("looks");
+    TCase *looking = new_case("looks", 60);
     tcase_add_test(looking, looks_are_paid_for);
     tcase_add_test(looking, one_sleep_does_for_a_look);
     tcase_add_test(looking, looks_are_free_where_peers_wake_the_shadow);

@@ -196,12 +196,11 @@ START_TEST(members_are_those_of_now)
     uint32_t before = m.epoch;
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
-    while (m.size == 2) {
+    while (m.size == 2 || m.epoch == before) {      /* the one changes before the other */
         ck_assert_int_eq(descant_members(one, &m), DESCANT_OK);
         clock_sleep_until(clock_now_ns() + 1000000);
     }
     ck_assert_int_eq(m.size, 1);
-    ck_assert_uint_ne(m.epoch, before);
     descant_close(one);
 }
 END_TEST
@@ -490,7 +489,9 @@ START_TEST(ranks_without_a_module_are_told)
     ck_assert_int_eq(descant_open(&job, &o), DESCANT_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(descant_last_error(), "descant-mpi-mpich.so, for MPICH, in "
                                                        "/nowhere;"));
-    setenv("PMI_JOBID", "trouble", 1);
+    char name[32];
+    snprintf(name, sizeof name, "trouble-%d", (int)getpid());
+    setenv("PMI_JOBID", name, 1);
     *lines = 0;
     ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
     ck_assert_ptr_nonnull(strstr(lines, "can meet on one host only: there is no descant-mpi-"));

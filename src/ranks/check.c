@@ -396,7 +396,7 @@ static const struct rule {
     [WORD_GO] = {"GO", BY_LEAD, KIND | FINAL | ENCODED | SOURCE | MEMBERS | FLOATS,
                  TAIL_SEATS, go},
     [WORD_VOID] = {"VOID", BY_LEAD, 0, TAIL_NONE, goes_alone},
-    [WORD_MEMBERS] = {"MEMBERS", BY_LEAD, FINAL | GONE | MEMBERS, TAIL_NONE, NULL},
+    [WORD_MEMBERS] = {"MEMBERS", BY_LEAD, FINAL | BAD | GONE | MEMBERS, TAIL_NONE, NULL},
     [WORD_LATE] = {"LATE", BY_LEAD, 0, TAIL_LATE, late},
     [WORD_FAIL] = {"FAIL", BY_LEAD, STATUS, TAIL_TEXT, fail},
     [WORD_BYE] = {"BYE", BY_LEAD, 0, TAIL_NONE, NULL},

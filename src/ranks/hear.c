@@ -99,7 +99,8 @@ static void hear_members(struct ranks *m, const struct ranks_word *word)
     ranks_take_part(m, word);
     if (m->lead)
         ranks_lead_ends(m, word->source, word->final);
-    bool good = word->final || m->peers[word->source].told;
+    /* its own word that it was told may come later, on another connection */
+    bool good = word->final || word->bad || m->peers[word->source].told;
     if (word->source != m->f.rank && !m->x.final)
         notes_add(m->f.notes, good ? DESCANT_EVENT_LEFT : DESCANT_EVENT_UNFINISHED,
                   word->source);

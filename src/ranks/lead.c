@@ -95,6 +95,7 @@ static void tell_members(struct ranks *m, const struct lead_peer *gone)
                                  .epoch = lead->epoch,
                                  .source = (int32_t)(gone - lead->peers),
                                  .final = !gone->left,
+                                 .bad = m->peers[gone - lead->peers].told,
                                  .members = count_at_work(m)},
              NULL, 0);
 }

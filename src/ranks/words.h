@@ -7,7 +7,7 @@
 #include "ranks/ledger.h"
 
 enum {
-    RANKS_PROTOCOL = 16,        /* of the words and pieces between ranks */
+    RANKS_PROTOCOL = 17,        /* of the words and pieces between ranks */
     RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
@@ -57,7 +57,8 @@ struct ranks_word {
     uint32_t what, protocol;
     uint32_t seq;               /* HERE: the number of the exchange that has arrived */
     uint32_t kind, final, bad;  /* final: HERE, GO; MEMBERS: `source` has begun its
-                                   finish; ALIVE: its sender was told to end */
+                                   finish; ALIVE: its sender was told to end. bad: HERE;
+                                   MEMBERS: `source` was told to end */
     uint64_t refers;            /* HERE: the series of the round whose result is the
                                    sender's reference */
     uint32_t encoded;           /* GO: the mean is sent as the plan's wire says */

@@ -87,11 +87,21 @@ static descant_status parse_address(struct address *address, const char *text,
 
 /* --- open and close --- */
 
+/* The others see that this trainer was told to end. */
+static void show_told(struct shm *shm)
+{
+    if (atomic_load_explicit(&shm->fabric.told, memory_order_relaxed))
+        atomic_store_explicit(&own_slot(shm)->told, shm->meet.generation,
+                              memory_order_relaxed);
+}
+
 static void shm_close(struct fabric *f)
 {
     struct shm *shm = shm_of(f);
 
     shm_tell_figures(shm);
+    if (shm->meet.seated)
+        show_told(shm);
     meeting_leave(&shm->meet);
     memory_give(shm->piece);
     memory_give(shm->moved);
@@ -458,9 +468,7 @@ static descant_status shm_begin(struct fabric *f, const struct exchange *exchang
 static enum fabric_progress shm_poll(struct fabric *f, struct fabric_part *part)
 {
     struct shm *shm = shm_of(f);
-    if (atomic_load_explicit(&f->told, memory_order_relaxed))
-        atomic_store_explicit(&own_slot(shm)->told, shm->meet.generation,
-                              memory_order_relaxed);
+    show_told(shm);
     enum fabric_progress progress = shm_round_poll(shm, part);
 
     shm_waits_note(shm, progress);

@@ -288,5 +288,8 @@ enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word)
         return FABRIC_WAITING;
     }
     atomic_store_explicit(&own_arrival(shm)->hungry, 1, memory_order_seq_cst);
-    return step(shm, word) ? FABRIC_WORKED : FABRIC_WAITING;
+    if (!step(shm, word))
+        return FABRIC_WAITING;
+    atomic_store_explicit(&own_arrival(shm)->hungry, 0, memory_order_seq_cst);
+    return FABRIC_WORKED;
 }

@@ -61,7 +61,6 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
         .bytes = get(&f->bytes),
         .stall_ns = get(&s->stall_ns),
         .copy_ns = get(&s->copy_ns),
-        .gap_max = get(&s->gap_max),
         .gap_mean = gap,
         .gap_p50 = stats_below(s->gaps, 0.5),
         .gap_p99 = stats_below(s->gaps, 0.99),
@@ -86,5 +85,6 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
         .outer_momentum = atomic_load_explicit(&s->outer_momentum, memory_order_relaxed),
         .outer_cosine = atomic_load_explicit(&s->outer_cosine, memory_order_relaxed),
     };
+    out->gap_max = get(&s->gap_max);    /* after the gaps, which it is not below */
     return DESCANT_OK;
 }
