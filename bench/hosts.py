@@ -312,8 +312,8 @@ def part_kills():
 
 
 # Large enough that no run gets through the data: a loss of examples seen twice would say nothing.
-LOSS_MODEL = """--model dlrm --rows 20000 --batch 128 --optimizer adagrad --table-optimizer adagrad
-    --lr 0.04 --table-lr 0.1""".split()
+LOSS_MODEL = """--model dlrm --rows 20000 --batch 128 --optimizer sgd --momentum 0.9 --lr 0.01
+    --table-lr 5""".split()
 
 
 def examples_seen():

@@ -303,6 +303,7 @@ START_TEST(a_dead_run_has_no_files)
     pid_t pid = begin(&o);
     wait_examples(ROWS / 4);
     ck_assert_int_eq(children_of(pid, pids, 8), 2);
+    wait_heeding(pids, 2);
     for (int k = 0; k < 2; k++)
         kill(pids[k], SIGKILL);
     ck_assert_int_eq(end_within(pid, 10), 1);

@@ -91,7 +91,7 @@ START_TEST(the_log_tells_of_all_examples)
     o.sync = _i == 2 ? "shadow-ma" : _i ? "ma" : "none";
     o.log = log_file;
     o.log_every = _i ? 0.05 : 1000;
-    o.epochs = 4;
+    o.epochs = _i == 2 ? PASSES(60) : 4;        /* so long that both are there, and merge */
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     double n = 0, loss = 0, before = 0, stall_s = 0, steps_merged = 0;
     FILE *in = fopen(log_file, "re");
@@ -99,15 +99,17 @@ START_TEST(the_log_tells_of_all_examples)
         if (strstr(line, "\"kind\":\"interval\"")) {
             double now = strtod(strstr(line, "\"examples\":") + 11, NULL);
             loss += (now - n) * strtod(strstr(line, "\"loss\":") + 7, NULL);
+            double per_s = field(line, "examples_per_s");       /* over the share's own seconds */
+            stall_s += field(line, "stall_share") *
+                       (per_s > 0 ? (now - n) / per_s : field(line, "seconds") - before);
             n = now;
-            stall_s += field(line, "stall_share") * (field(line, "seconds") - before);
             before = field(line, "seconds");
             steps_merged += 2 * field(line, "rounds") * field(line, "gap");
             if (strstr(line, "\"gap\":null,") == NULL)
                 strcpy(last, line);
         }
     fclose(in);
-    ck_assert_double_eq(n, 4 * ROWS);
+    ck_assert_double_eq(n, (double)o.epochs * ROWS);
     double stalled = r.figures.stall_share * r.seconds, all = (double)r.figures.steps;
     ck_assert_msg(fabs(stall_s - stalled) <= 0.1 * stalled, "%g s, not %g", stall_s, stalled);
     ck_assert_msg(fabs(steps_merged - all) <= 0.5 * all || _i == 0, "%g of %g", steps_merged, all);
@@ -157,6 +159,7 @@ START_TEST(the_rest_is_trained_by_the_others)
     pid_t pid = begin(&o);
     wait_examples(ROWS / 2);
     ck_assert_int_eq(children_of(pid, pids, 8), 3);
+    wait_heeding(pids, 3);
     kill(pids[_i], SIGKILL);        /* the reporter, or another */
     ck_assert_msg(end_of(pid) == 0, "%s", said);
     says("was killed by signal 9; the others go on");
@@ -164,7 +167,11 @@ START_TEST(the_rest_is_trained_by_the_others)
     ck_assert(at);
     double n = strtod(at + 12, NULL), chunk = 400;
     /* nothing left out, and at most what the dead one held done twice */
-    ck_assert_msg(lines_with(log_file, "\"rank\":0,") && !lines_with(log_file, "\"rank\":1,"), "of whom are they?");
+    static const char *const ranks[] = {"\"rank\":0,", "\"rank\":1,", "\"rank\":2,"};
+    int of = 0;                     /* the one that came first; an heir goes on under its rank */
+    for (int k = 0; k < 3; k++)
+        of += lines_with(log_file, ranks[k]) > 0;
+    ck_assert_msg(of == 1, "of whom are they?");
     ck_assert_msg(n >= PASSES(40.0) * ROWS && n <= PASSES(40.0) * ROWS + 4 * chunk,
                   "%.0f examples", n);
 }
@@ -330,7 +337,7 @@ START_TEST(bad_data_stops_the_run)
     o.trainers = 2;
     ck_assert_int_eq(train(&o, &r), 1);
     says("clicks.tsv:");
-    o.max_bad = 0.5;
+    o.max_bad = 1;                  /* one reader may have most of them */
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_uint_eq(r.seen.n, ROWS);
     ck_assert_uint_eq(r.figures.bad, 3000);

@@ -152,7 +152,10 @@ static const char *other_clicks(void);
 
 descant_status __wrap_evaluate(const struct evaluation *e, struct held_out *h)
 {
-    if (!eval || eval->how == AT_ONCE || eval->calls++ > 0)
+    if (!eval || eval->how == AT_ONCE)
+        return __real_evaluate(e, h);
+    uint64_t began = trained(e);        /* before workers go on */
+    if (eval->calls++ > 0)
         return __real_evaluate(e, h);
     if (eval->how == OF_ANOTHER) {
         name_is(other_clicks());
@@ -161,7 +164,7 @@ descant_status __wrap_evaluate(const struct evaluation *e, struct held_out *h)
     size_t n = model_floats(e->model);
     float *w = memory_take_array(n, sizeof *w);
     memcpy(w, e->w, n * sizeof *w);
-    eval->began = trained(e);
+    eval->began = began;
     while (!e->stopped(e->of) && (eval->how == UNTIL_LATE || trained(e) < eval->began + 2 * ROWS))
         usleep(1000);
     eval->ended = trained(e);
@@ -259,6 +262,7 @@ START_TEST(a_second_signal_ends_at_once)
     for (int k = 0; k < 2; k++)
         pids[k] = begin_rank(&o, k);
     wait_examples(ROWS / 4);
+    wait_heeding(pids, 2);
     kill(pids[1], SIGSTOP);
     kill(pids[0], SIGINT);
     WAIT_UNTIL(!is_pending(pids[0], SIGINT), "%s", said);       /* both are delivered */
@@ -823,8 +827,10 @@ START_TEST(an_evaluation_is_of_when_it_began)
               isfinite(figure_of(line, "\"eval_calibration\":")));
     says("held out at ");
     for (int k = 1; eval_line(k, next, sizeof next); k++) {
-        ck_assert_double_gt(figure_of(next, "\"examples\":"), at);
+        double was = at;
         at = figure_of(next, "\"examples\":");
+        /* the last one may be due at the end, and so be there twice */
+        ck_assert_msg(at > was || at == (double)r.seen.n, "%g after %g", at, was);
         strcpy(line, next);
     }
     ck_assert_double_eq(at, (double)r.seen.n);

@@ -7,7 +7,9 @@
  *               lower
  *   mending     a connection that has broken is made anew by the higher rank, at once
  *               and then each AGAIN, or SOON where the other host has answered. The lower
- *               rank tests whether the other still listens
+ *               rank tests whether the other still listens: soon after a test in which it
+ *               did, for a process that dies may listen a little longer than it has
+ *               connections, and less often later
  *   gone        a peer is gone after BYE; or when no process listens at its address (a
  *               process listens as long as its link is open); or when another process
  *               answers there, or comes as its rank
@@ -22,6 +24,7 @@
 
 enum {
     SOON_MS = 50,
+    SOON_TESTS = 4,
     REFUSES_MS = 100            /* before a peer that does not listen any more is gone */
 };
 
@@ -361,7 +364,9 @@ static bool hear_refused(struct tcp_connection *c, const struct tcp_frame *f,
         peer->listens &= peer->rank == 0;
     }
     if (peer)
-        tcp_dial_later(peer, f->offset == REFUSED_LATER);
+        tcp_dial_later(peer, false);
+    if (peer && f->offset == REFUSED_LATER)     /* also of a peer that is not there yet */
+        peer->dial_ns = tcp_after(link, SOON_MS);
     tcp_drop(c);
     return true;
 }
@@ -505,7 +510,9 @@ void tcp_meet_connected(struct tcp_connection *c)
         link->meet_error = error;
         return;
     }
-    tcp_dial_later(peer, error == ECONNREFUSED || error == ECONNRESET);
+    bool soon = !error && peer->tests < SOON_TESTS;
+    peer->tests += soon;
+    tcp_dial_later(peer, soon || error == ECONNREFUSED || error == ECONNRESET);
     if (error != ECONNREFUSED) {
         peer->refused_ns = 0;
     } else if (!tcp_is_there(peer)) {

@@ -134,6 +134,7 @@ struct tcp_peer {
     uint64_t at;                /* generation of the process that listens there */
     uint64_t dial_ns;           /* not before then */
     uint64_t refused_ns;        /* since then no process listens there; 0 */
+    unsigned tests;             /* since its connection broke: times that it listened */
 };
 
 /* --- connections: tcp_socket.c --- */

@@ -66,6 +66,7 @@ static void let_go(struct tcp_connection *c)
     if (peer && peer->connection == c) {
         peer->connection = NULL;
         peer->dial_ns = link->now_ns;
+        peer->tests = 0;
         if (c->bad)
             tcp_goes(peer);
     }

@@ -172,3 +172,16 @@ void wait_file(const char *path)
 {
     WAIT_UNTIL(access(path, F_OK) == 0, "%s; said: %s", path, (read_said(), said));
 }
+
+bool catches(pid_t pid, int signal)
+{
+    char path[64], line[256];
+    unsigned long long caught = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *in = fopen(path, "re");
+    while (in && fgets(line, sizeof line, in))
+        sscanf(line, "SigCgt: %llx", &caught);
+    if (in)
+        fclose(in);
+    return caught >> (signal - 1) & 1;
+}

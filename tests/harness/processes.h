@@ -38,4 +38,7 @@ bool has_open(pid_t pid, const char *path);
 void wait_file(const char *path);       /* until there is one of that name */
 void *share_memory(size_t bytes);       /* zeros, which all later children share */
 
+/* The process has a handler for the signal. */
+bool catches(pid_t pid, int signal);
+
 #endif

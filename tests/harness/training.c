@@ -139,6 +139,13 @@ void wait_examples(double least)
     wait_logged("interval", "examples", least);
 }
 
+void wait_heeding(const pid_t *pids, int n)
+{
+    for (int k = 0; k < n; k++)
+        WAIT_UNTIL(catches(pids[k], SIGTERM) || is_gone(pids[k]), "process %d; said: %s",
+                   (int)pids[k], (read_said(), said));
+}
+
 /* Whether the second comes to work while the first is at it: each has n threads then. */
 static bool comes_in_time(const pid_t *pids, int n)
 {

@@ -52,6 +52,8 @@ struct train_options endless(void);
 /* runs in a group of its own; said: said_file */
 pid_t begin(const struct train_options *o);
 void wait_examples(double least);                   /* until the log tells of so many */
+/* After wait_examples: until each of the trainers heeds signals, and so counts as started. */
+void wait_heeding(const pid_t *pids, int n);
 
 /* Begins a run, and one that joins it on the way; again, for longer, where that came
  * too late. */
