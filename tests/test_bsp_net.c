@@ -148,13 +148,14 @@ START_TEST(a_local_is_killed_and_comes_again)
 {
     const float gradient[FLOATS] = {3, 3, 3, 3, 3};
     struct descant_ml_model model;
-    pid_t locals[2];
+    pid_t locals[2], module = 0;
     meet_over(_i);
     pid_t control = begin_control("--locals 2 --period 5ms");
     locals[0] = begin_local("--number 0 --slots 2", "constant");
     locals[1] = begin_local("--number 1 --slots 2", "constant");
     wait_modules(2);
     struct descant_ml *ml = attach_to(1);
+    ck_assert_int_eq(children_of(locals[1], &module, 1), 1);
     kill(locals[1], SIGKILL);
     ck_assert_int_eq(end_of(locals[1]), 128 + SIGKILL);
     wait_said("the local modules of rank 2 have died, with ", 1);
@@ -164,6 +165,7 @@ START_TEST(a_local_is_killed_and_comes_again)
     ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
     for (int k = 0; k < 5; k++)
         ck_assert_int_eq(descant_ml_add(ml, gradient, EXAMPLES), DESCANT_OK);
+    WAIT_UNTIL(is_gone(module), "module %d", (int)module);     /* and its slot is free */
     locals[1] = begin_local("--slots 2", "constant");
     wait_steps(steps + 40);
     wait_modules(3);

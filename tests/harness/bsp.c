@@ -55,8 +55,13 @@ int be_module(const char *kind)
         return 9;
     if (strcmp(kind, "fails") == 0 || (first && strcmp(kind, "first-fails") == 0))
         return 3;
-    if (first && (strcmp(kind, "wild") == 0 || strcmp(kind, "cut") == 0))
-        return until_the_end(ml, kind, 20) + be_wild(kind[0] == 'c');
+    if (first && (strcmp(kind, "wild") == 0 || strcmp(kind, "cut") == 0)) {
+        struct descant_ml_model model = {.version = 0};
+        until_the_end(ml, kind, 20);
+        while (descant_ml_pin(ml, &model) == DESCANT_OK && model.version < 2)
+            usleep(300);                /* until a step was made: there is something to keep */
+        return be_wild(kind[0] == 'c');
+    }
     int status = until_the_end(ml, kind, most);
     if (strcmp(kind, "dies") == 0)
         raise(SIGKILL);
