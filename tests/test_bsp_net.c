@@ -129,6 +129,7 @@ START_TEST(control_is_killed_and_finds_the_locals)
     children_of(locals[0], &now[0], 1);
     children_of(locals[1], &now[1], 1);
     ck_assert(now[0] == modules[0] && now[1] == modules[1]);
+    wait_modules(3);            /* both locals are with it, so both hear of the end */
     wait_steps((double)steps + 30);
     kill(control, SIGTERM);
     ck_assert_int_eq(end_of(control), 128 + SIGTERM);

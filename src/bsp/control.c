@@ -13,8 +13,9 @@
  *   3. A model with NaN or Inf is never stored.
  *
  *   4. A sum that has been read out stays in memory that its module can write, so each
- *      piece is tested again: a piece that is no longer finite counts as zeros, as does one
- *      whose file was cut short (guard.c). A module that does so harms its own gradients.
+ *      piece is tested again: a piece that is no longer finite counts as zeros, as does
+ *      one whose file was cut short (guard.c). A module that does so harms its own
+ *      gradients.
  *
  * Modules are never waited for: reading out is one atomic a slot, storing a copy a
  * segment. The cost of a superstep is memory's way through the caches, so there are two

@@ -3,9 +3,9 @@
  * is to be done, and collect reads and writes all sockets that are ready (tcp_turn). A
  * sleep waits for epoll alone, which knows the sockets, a timer, and a bell.
  *
- * The bell: send, receive and wake set `stirs` and ring if a thread sleeps; a sleeper counts
- * itself before it looks at `stirs`. Both are sequentially consistent, so one of the two
- * sees the other (Dekker's rule), and no message waits for a sleep to end. */
+ * The bell: send, receive and wake set `stirs` and ring if a thread sleeps; a sleeper
+ * counts itself before it looks at `stirs`. Both are sequentially consistent, so one of
+ * the two sees the other (Dekker's rule), and no message waits for a sleep to end. */
 #include "link/tcp_parts.h"
 
 #include <errno.h>
