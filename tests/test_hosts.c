@@ -3,6 +3,7 @@
  * script that a rank's shell reads, lines with their ranks before them. */
 #include "harness/folder.h"
 #include "harness/suite.h"
+#include "harness/wait.h"
 #include "hosts/hosts.h"
 
 #include <fcntl.h>
@@ -476,7 +477,7 @@ START_TEST(what_an_earlier_start_has_left)
     o.command = next;
     ck_assert(start_shell(&other, shells[_i], &s));
     ck_assert_int_eq(end_shell(&other, said, sizeof said), 0);
-    ck_assert(!any_left(&l));
+    WAIT_UNTIL(!any_left(&l), "%s is left", l.id);
     close(shell.in);
     close(shell.out);
     waitpid(shell.pid, NULL, 0);

@@ -59,7 +59,7 @@ static bool settled(struct processes_seen *seen, uint64_t round)
     }
     if (seen->rounds == 60)
         page->settled = true;
-    return page->settled;
+    return page->settled && round > 2;      /* its own shadow has had a core, too */
 }
 
 /* Outer momentum first carries replicas past their optimum, 1. */

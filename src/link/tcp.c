@@ -370,6 +370,7 @@ static bool come(struct tcp_link *link, struct link_entry *entry, uint64_t until
     uint64_t began = clock_now_ns(), next = began, say = began + SAY_S * S;
     const char *why = "";
 
+    link->now_ns = began;               /* the first try is made at once */
     while (!link->met && !link->failed) {
         if (!link->meeter && link->now_ns >= next) {
             if (next > began && !try_next(link, entry))
