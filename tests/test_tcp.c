@@ -264,7 +264,7 @@ START_TEST(who_parts_leaves_its_work)
 {
     still = true;
     /* the last one exchanges seldom: a leaver waits for the heirs of its slices */
-    begin_all(_i < PLANS - 1 ? plans[_i] : "shadow-easgd,gap=200", 3, ",dead=20s");
+    begin_all(_i < PLANS - 1 ? plans[_i] : "shadow-easgd,gap=200", 3, "");
     await_members(0, 3, 3);
     page->comes = true;
     ck_assert_int_eq(end_of(pids[2]), 0);
