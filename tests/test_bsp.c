@@ -408,7 +408,7 @@ START_TEST(status_tells_who_is_attached)
     says("\"slot\":1,\"owner\":\"free\",\"pid\":0,\"gradients\":0,");
     const char *rate = NULL;            /* of a moment */
     WAIT_UNTIL((rate = strstr(said, "\"gradients_per_s\":")) && (strtod(rate + 18, NULL) > 0 ||
-               (ask("bsp %s", line) != CLI_DONE)), "%s", said);
+               (ask("bsp %s", line), false)), "%s", said);
     kill(run, SIGTERM);
     end_of(run);
     snprintf(line, sizeof line, "status %s", segment_name);
