@@ -197,6 +197,14 @@ $(B)/report/page.o: COMPILE += -I$(B)/report
 # Commands that need training say which libraries are missing.
 $(B)/cli/cli.o: COMPILE += -DDESCANT_WITHOUT='"$(WITHOUT)"'
 
+# Says what the programs lack: when libraries have come, they are compiled again.
+ifneq ($(if $(wildcard $(B)/without),$(file <$(B)/without)),$(WITHOUT))
+.PHONY: $(B)/without
+endif
+$(B)/without:
+	@mkdir -p $(@D) && echo "$(WITHOUT)" >$@
+$(CLI_OBJECTS) $(B)/cli/main.o $(BENCH_OBJECTS): $(B)/without
+
 $(B)/%.o: src/%.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) -c $< -o $@
