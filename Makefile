@@ -409,6 +409,7 @@ SEEDS := 1-10000
 faults-million: SEEDS := 1-1000000
 faults faults-million: $(B)/tests/faults
 	@$(B)/tests/faults $(SEEDS)
+	@$(B)/tests/faults $(SEEDS) -q
 
 # One rule of the protocol broken at a time: which of those worlds fail, or which suite (tests/mutations).
 mutations:

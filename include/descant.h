@@ -353,6 +353,10 @@ struct descant_stats {
                                     before it, a mean over recent rounds. At 0 or below
                                     the step overshoots; near 1, with a rate below 1 and
                                     little momentum, it lags. One warning says so */
+    /* under plans with quorum= */
+    uint64_t missed;             /* rounds that have closed without this trainer */
+    uint64_t merged;             /* steps of this trainer that results have; the others
+                                    are still to come, or were lost with a state */
 };
 
 /* At any time, from any thread; no step and no round waits for it. */

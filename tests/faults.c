@@ -2,8 +2,9 @@
 /* Seeded schedules of deaths, cuts, partitions, pauses, slow hosts, leavings and comings,
  * through the protocol of ranks on 2 to 16 of them, in virtual time:
  *
- *     faults [FROM[-TO]] [-v] [-a]   seeds; -v: tells what happens; -a: they make agreements,
- *                                    too, which are other worlds
+ *     faults [FROM[-TO]] [-v] [-a] [-q]   seeds; -v: tells what happens. Other worlds:
+ *                                         -a: they make agreements, too; -q: means do not
+ *                                         wait for all
  *
  * Each world trains, or sends parcels, through FAULTS_S seconds of faults, and then
  * without. It is to be safe all the time (ranks_world.h); and once the faults have ended
@@ -32,7 +33,7 @@ enum { MOST_SLOW = 21 };        /* a slow host's factor */
 
 static struct ranks_world w;
 static struct faults_figures {
-    unsigned long long failed, may_go_on, rounds, fetched, agreements;
+    unsigned long long failed, may_go_on, rounds, fetched, missed, agreements;
     double simulated_s, cpu_s;
 } figures;
 
@@ -190,7 +191,7 @@ static void check_parcels(double bytes_per_s)
 }
 
 /* False: it has failed. */
-static bool run_seed(uint64_t seed, bool verbose, bool agrees)
+static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums)
 {
     struct simulated_options options = {.seed = seed};
     struct rng rng;
@@ -210,6 +211,8 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees)
     w.post = rng_uniform(&rng) < 0.1;
     w.long_parcels = rng_uniform(&rng) < 0.1;
     w.agree_ns = agrees && !w.post ? (uint64_t)(AGREE_S * 1e9) : 0;
+    w.quorum = quorums ? (1 + below(20)) / 20.0 : 0;
+    w.hasty &= !quorums;
     w.verbose = verbose;
     w.dead_s = DEAD_S;
     w.step_ns = (uint64_t)(STEP_S * 1e9);
@@ -229,6 +232,7 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees)
     figures.simulated_s += world_now(&w);
     figures.rounds += world_rounds(&w);
     figures.fetched += w.fetched;
+    figures.missed += w.missed;
     figures.agreements += w.agreements;
     if (*w.why)
         printf("seed %llu, %d ranks: %s\n", (unsigned long long)seed, options.ranks, w.why);
@@ -243,13 +247,14 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees)
 int main(int argc, char **argv)
 {
     unsigned long long from = 1, to = 1000, failed = 0;
-    bool verbose = false, agrees = false;
+    bool verbose = false, agrees = false, quorums = false;
     int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), status;
     char *end;
 
     for (int i = 2; i < argc; i++) {
         verbose |= strcmp(argv[i], "-v") == 0;
         agrees |= strcmp(argv[i], "-a") == 0;
+        quorums |= strcmp(argv[i], "-q") == 0;
     }
     if (argc > 1) {
         from = to = strtoull(argv[1], &end, 10);
@@ -264,7 +269,7 @@ int main(int argc, char **argv)
         pid_t pid = fork();
         for (unsigned long long seed = from + (unsigned)k; pid == 0 && seed <= to;
              seed += (unsigned)cores)
-            figures.failed += !run_seed(seed, verbose, agrees);
+            figures.failed += !run_seed(seed, verbose, agrees, quorums);
         if (pid == 0) {
             figures.cpu_s = (double)clock() / CLOCKS_PER_SEC;
             all[k] = figures;
@@ -278,15 +283,16 @@ int main(int argc, char **argv)
         figures.may_go_on += all[k].may_go_on;
         figures.rounds += all[k].rounds;
         figures.fetched += all[k].fetched;
+        figures.missed += all[k].missed;
         figures.agreements += all[k].agreements;
         figures.simulated_s += all[k].simulated_s;
         figures.cpu_s += all[k].cpu_s;
     }
     double n = (double)(to - from + 1);
     printf("%.0f worlds of faults: %llu failed; %llu could go on at the end; %.1f rounds and "
-           "%.2f ms each, %llu results fetched, %llu agreed on; %.0f simulated seconds a "
-           "second of CPU\n", n,
+           "%.2f ms each, %llu results fetched, %llu missed, %llu agreed on; %.0f simulated "
+           "seconds a second of CPU\n", n,
            failed, figures.may_go_on, (double)figures.rounds / n, 1e3 * figures.cpu_s / n,
-           figures.fetched, figures.agreements, figures.simulated_s / figures.cpu_s);
+           figures.fetched, figures.missed, figures.agreements, figures.simulated_s / figures.cpu_s);
     return failed != 0;
 }

@@ -239,7 +239,7 @@ static void settle(struct ranks_world *w, int rank, const struct fabric_part *pa
         double brings = (double)t->f->contribution[i] - (double)t->G[i];
         sum[i] += brings / part->members + (double)t->owed[i] - (double)m->owed[i];
     }
-    for (size_t i = 0; i < w->n && s->n == part->members; i++)
+    for (size_t i = 0; i < w->n && s->n == m->round.k; i++)
         if (fabs((double)part->out[i] - (double)t->G[i] - sum[i]) > 1e-4)
             wrong(w, rank, "float %zu moves by %g in a mean of %d, where they brought %g", i,
                   (double)part->out[i] - (double)t->G[i], part->members, sum[i]);
@@ -257,6 +257,11 @@ static void take_mean(struct ranks_world *w, int rank, const struct fabric_part 
     for (size_t i = 0, column = 0; i < w->n; i++, column = next_column(w, column)) {
         float more = (float)part->members * (part->out[i] - t->G[i]), whole = rintf(more);
         t->next[i] = column == mark(w) ? 0 : t->G[i] + whole;
+        /* an owner that reloads may give the reload's number for that of absent members */
+        if (w->quorum > 0 && column == lineage(w)) {
+            t->next[i] = (float)t->lineage;
+            continue;
+        }
         if (column != mark(w) && (fabsf(more - whole) > 0.1F || whole < 0 || whole > 1))
             wrong(w, rank, "float %zu grows by %g in a mean of %d, from %g", i, (double)more,
                   part->members, (double)t->G[i]);
@@ -344,7 +349,38 @@ static void take_part(struct ranks_world *w, int rank, const struct fabric_part 
         memcpy(t->G, t->next, w->n * sizeof *t->G);
         if (!w->elastic)
             memcpy(t->f->outer[0], t->G, w->n * sizeof *t->G);
+        t->f->outer_note = t->lineage;
     }
+}
+
+/* What it has brought, and has not been in a round yet, goes on upon the newer G. */
+static void take_base(struct ranks_world *w, int rank, const struct fabric_part *part)
+{
+    struct world_trainer *t = &w->trainers[rank];
+    float *brings = t->finished ? t->live_extent.p : t->f->contribution;
+    const float *G = part->outer[0];
+
+    if (w->wire == WIRE_F32)
+        need_columns(w, rank, G);
+    if (w->wire == WIRE_F32 && (G[lineage(w)] != (float)part->note || G[mark(w)] != 0))
+        wrong(w, rank, "a base of reload %g has note %llu", (double)G[lineage(w)],
+              (unsigned long long)part->note);
+    for (size_t i = 0; i < w->n; i++) {
+        brings[i] += t->open && !part->merged ? G[i] - t->G[i] : 0;
+        t->G[i] = t->f->outer[0][i] = G[i];
+    }
+    if (w->verbose) {
+        struct ledger_view view = ledger_view(ranks_of(t->f)->ledger);
+        printf("  %.6f rank %d: base%s, version %llu.%llu, G %g %g %g\n", world_now(w), rank,
+               part->merged ? " and result" : "", (unsigned long long)view.held.epoch,
+               (unsigned long long)view.held.number, (double)G[w->options.ranks - 1], (double)G[1], (double)G[2]);
+    }
+    t->came &= t->lineage == part->note;
+    t->lineage = t->f->outer_note = part->note;
+    w->missed++;
+    see(w, rank, 0);
+    check_own(w, rank);
+    t->looked -= t->open && !part->merged;  /* it may still be in a round */
 }
 
 /* Its next exchange is its last: it begins none in the midst of an agreement. */
@@ -399,6 +435,7 @@ static void begin_reload(struct ranks_world *w, int rank)
         t->G[i] = (float)(w->elastic ? 1 + w->reloads : t->lineage);
     if (!w->elastic)
         memcpy(t->f->outer[0], t->G, w->n * sizeof *t->G);
+    t->f->outer_note = t->lineage;
     begin(w, rank, EXCHANGE_STATE);
 }
 
@@ -452,7 +489,10 @@ static void train(struct ranks_world *w, int rank)
         begin(w, rank, t->states ? EXCHANGE_MEAN : EXCHANGE_STATE);
     switch (t->f->type->poll(t->f, &part)) {
     case FABRIC_PART:
-        take_part(w, rank, &part, in_round);
+        if (part.base)
+            take_base(w, rank, &part);
+        else
+            take_part(w, rank, &part, in_round);
         break;
     case FABRIC_DONE:
         done(w, rank);
@@ -531,6 +571,8 @@ void world_come(struct ranks_world *w, int rank)
                                      .context = w->link};
     struct fabric_start start = {.manifest = w->manifest, .n = w->n, .room = w->n,
                                        .collective = !w->elastic, .n_outer = !w->elastic,
+                                       .quorum = w->elastic ? 0 : w->quorum, .grace = -0.5,
+                                       .carries = !w->elastic && w->quorum > 0,
                                        .center = w->elastic, .threads = 1,
                                        .gradients = w->gradients};
     int lives = t->lives + 1;
@@ -738,6 +780,7 @@ void world_tell(const struct ranks_world *w)
         for (int r = 0; r < w->options.ranks; r++)
             printf(" %llu/%llu(%d)", (unsigned long long)m->members[r],
                    (unsigned long long)m->peers[r].generation, m->peers[r].words_out);
+        printf(" [wanted %llu.%llu x.final %d kind %d seq %u arrived %u as %llu in %d]", (unsigned long long)view.wanted.epoch, (unsigned long long)view.wanted.number, m->x.final, (int)m->x.kind, m->seq, m->arrived, (unsigned long long)m->arrived_as, (int)m->round.ours);
         printf(" pieces open %d waits %d%s\n", m->pieces_open, m->held.state_waits,
                t->agree.open ? " agrees" : "");
     }

@@ -8,6 +8,7 @@
  * reload that G goes back to; the next one, 0 in G, has a number of each exchange in what
  * is brought. These floats repeat to the end of the vector. In each world:
  *
+ * Under a quorum who is late carries its 1 on to the G of the round that it missed.
  * Elastic exchanges move the centre, in which no float may be anything but what somebody
  * has brought. Where means are encoded they are not exact, and 5 stands for 2.
  *
@@ -108,9 +109,11 @@ struct ranks_world {
     size_t n;                   /* floats */
     enum wire wire;
     bool gradients;
+    double quorum;              /* rounds close without those who are late; 0: never */
     bool elastic;               /* all bring 1 in each float, and 1 more after each reload */
     bool hasty;                 /* whoever is to finish gives up what it has open */
     uint64_t reloads, exchanges;
+    uint64_t missed;            /* bases of rounds that their taker was not in */
     uint64_t fetched;           /* results of rounds whose end their taker did not see */
     double dead_s;
     uint64_t step_ns;           /* of training between exchanges, at most */

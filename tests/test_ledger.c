@@ -464,8 +464,8 @@ static void start(struct world *w, int r, const struct ledger_entry *first, int 
                                        hashed; the same below */
     o.rank = r;
     o.ranks = w->ranks;
-    o.quorum = quorum;
-    o.grace_ns = GRACE_NS;
+    o.quorum.arrivals = quorum;
+    o.quorum.grace_ns = GRACE_NS;
     o.again_ns = AGAIN_NS;
     o.fixed = w->fixed;
     o.lazy_ns = LAZY_NS;

@@ -5,6 +5,7 @@
 #include "sync/plan.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,37 +27,42 @@ static bool same(const struct plan *a, const struct plan *b)
            !(a->momentum < b->momentum) && !(a->momentum > b->momentum) &&
            a->nesterov == b->nesterov && a->heal == b->heal && a->wire == b->wire &&
            a->hot == b->hot && !(a->period < b->period) && !(a->period > b->period) &&
-           a->bound == b->bound;
+           a->bound == b->bound && !islessgreater(a->quorum, b->quorum) &&
+           !islessgreater(a->grace, b->grace);
 }
 
 enum { HOT = 100 };     /* the default */
+#define ALL 0, -0.5     /* quorum and grace */
 #define AUTO PLAN_AUTO
 
 static const struct plan presets[] = {
-    {"none", PLAN_NEVER, PLAN_NOTHING, PLAN_PULL, 0, 0, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
+    {"none", PLAN_NEVER, PLAN_NOTHING, PLAN_PULL,
+     0, 0, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT, ALL},
     {"allreduce", PLAN_EVERY, PLAN_GRADIENT, PLAN_PULL,
-     0, 1, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
+     0, 1, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT, ALL},
     {"shadow-easgd", PLAN_SHADOW, PLAN_ELASTIC, PLAN_PULL,
-     0, 0, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
+     0, 0, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT, ALL},
     {"shadow-ma", PLAN_SHADOW, PLAN_MEAN, PLAN_PULL,
-     0, 0, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
+     0, 0, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT, ALL},
     {"shadow-delta", PLAN_SHADOW, PLAN_MEAN, PLAN_DELTA,
-     0, 0, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
+     0, 0, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT, ALL},
     {"shadow-bmuf", PLAN_SHADOW, PLAN_BLOCK, PLAN_PULL,
-     0, 0, 0, 0, 0, 0, .7, AUTO, AUTO, false, false, 0, HOT},
+     0, 0, 0, 0, 0, 0, .7, AUTO, AUTO, false, false, 0, HOT, ALL},
     {"easgd", PLAN_EVERY, PLAN_ELASTIC, PLAN_PULL,
-     0, 8, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
-    {"ma", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 8, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
-    {"bmuf", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 
-     0, 8, 0, 0, 0, 0, 1, AUTO, AUTO, false, false, 0, HOT},
-    {"dasgd", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 4, 1, 0, 0, 0, .75, 1, 0, false, false, 0, HOT},
+     0, 8, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT, ALL},
+    {"ma", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 8, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT, ALL},
+    {"bmuf", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL,
+     0, 8, 0, 0, 0, 0, 1, AUTO, AUTO, false, false, 0, HOT, ALL},
+    {"dasgd", PLAN_EVERY, PLAN_MEAN, PLAN_PULL,
+     0, 4, 1, 0, 0, 0, .75, 1, 0, false, false, 0, HOT, ALL},
     {"dasgd-delta", PLAN_EVERY, PLAN_MEAN, PLAN_DELTA,
-     0, 4, 1, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
+     0, 4, 1, 0, 0, 0, 1, 1, 0, false, false, 0, HOT, ALL},
     {"diloco", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL,
-     0, 100, 0, 0, 0, 0, 1, AUTO, AUTO, true, false, 0, HOT},
+     0, 100, 0, 0, 0, 0, 1, AUTO, AUTO, true, false, 0, HOT, ALL},
     {"diloco-delta", PLAN_EVERY, PLAN_BLOCK, PLAN_DELTA,
-     0, 100, 10, 0, 0, 0, 1, AUTO, AUTO, true, false, 0, HOT},
-    {"bsp", PLAN_CONTROL, PLAN_SUM, PLAN_PULL, 0, 0, 0, 0, .05, 16, 1, 1, 0, false, false, 0, HOT},
+     0, 100, 10, 0, 0, 0, 1, AUTO, AUTO, true, false, 0, HOT, ALL},
+    {"bsp", PLAN_CONTROL, PLAN_SUM, PLAN_PULL,
+     0, 0, 0, 0, .05, 16, 1, 1, 0, false, false, 0, HOT, ALL},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
@@ -134,6 +140,12 @@ static const char *const texts[][2] = {
     {"when=control,every=3", "when=control,what=sum,every=3"},
     {"dasgd,when=control,period=7ms", "dasgd,when=control,what=sum,period=0.007s"},
     {"bsp,when=shadow,what=mean", "bsp,when=shadow,what=mean"},
+    {"diloco,quorum=3", "diloco,quorum=3"},
+    {"diloco,quorum=0", "diloco"},
+    {"diloco,quorum=0.5,grace=0.5x", "diloco,quorum=0.5"},
+    {"ma,quorum=0.75,grace=20ms", "ma,quorum=0.75,grace=0.02s"},
+    {"dasgd-delta,grace=2x,quorum=2", "dasgd-delta,quorum=2,grace=2x"},
+    {"shadow-bmuf,quorum=1,grace=0", "shadow-bmuf,quorum=1,grace=0s"},
 };
 
 START_TEST(text_is_canonical)
@@ -267,6 +279,15 @@ static const char *const refused[][2] = {
     {"ma,merge=push", "merge cannot be 'push'|pull|delta"},
     {"ma,weight=step", "weight cannot be 'step'|equal|steps"},
     {"easgd,weight=steps", "weight at place 7|what=mean"},
+    {"allreduce,quorum=2", "quorum at place 11|what=mean or what=block"},
+    {"shadow-easgd,quorum=2", "quorum at place 14|what=mean or what=block"},
+    {"ma,quorum=2.5", "quorum at place 4|whole number"},
+    {"ma,quorum=-1", "quorum cannot be '-1'"},
+    {"ma,grace=10ms", "grace at place 4|quorum="},
+    {"ma,quorum=2,grace=10", "grace cannot be '10'|a time like 10ms or a factor like 0.5x"},
+    {"ma,quorum=2,grace=-1x", "grace cannot be '-1x'"},
+    {"ma,quorum=2,weight=steps", "quorum at place 4|weight=steps at place 13|twice"},
+    {"bmuf,weight=steps,quorum=2", "quorum at place 19|weight=steps at place 6"},
     {"ma,wire=8", "wire cannot be '8'|f32|bf16|q8"},
     {"shadow-easgd,wire=q8", "wire at place 14|what=mean or what=block"},
     {"allreduce,wire=bf16", "wire at place 11|what=mean or what=block"},

@@ -98,7 +98,8 @@ static void check_shares(const struct ruling_world *w, const double *shares)
 static void check_world(const struct ruling_world *w)
 {
     double shares[3] = {-1, -1, -1};
-    struct ruling ruling = round_rule(w->offers, w->arrived, w->members, w->alone, shares);
+    struct ruling ruling = round_rule(
+        w->offers, (struct ruling_of){w->arrived, w->members, false, w->alone}, shares);
     ck_assert_int_eq(ruling.what, wanted(w));
     if (ruling.what == RULING_STATE)
         ck_assert_int_eq(ruling.place, best_state(w));

@@ -74,7 +74,8 @@ class Stats(ctypes.Structure):
                [(name, _U64) for name in ("rows_rounds", "rows_sent", "rows_bad", "rows_bytes",
                                           "rows_waiting")] + \
                [(name, _F64) for name in ("rows_age_s", "outer_rate", "outer_momentum",
-                                          "outer_cosine")]
+                                          "outer_cosine")] + \
+               [(name, _U64) for name in ("missed", "merged")]
 
 
 VALUES = 12                     # DESCANT_VALUES

@@ -667,6 +667,8 @@ class Sync:
                           last merge; 0 where they have NaN or Inf
         outer_rate        of the last round of bmuf and diloco, with outer_momentum; outer_cosine
                           at 0 or below says that this step overshoots
+        missed            rounds that have closed without this trainer (quorum=)
+        merged            its steps that results have
 
         rows_…: of embedding tables, which Python does not have."""
         if self._job.closing:

@@ -159,7 +159,7 @@ const char *guess_text(struct guess *guess, const char *before);
 enum option_type {
     OPTION_INT, OPTION_BYTES,
     OPTION_WHOLE = OPTION_BYTES,        /* those up to here are whole numbers, */
-    OPTION_REAL, OPTION_RATE, OPTION_TIME, OPTION_SECONDS,
+    OPTION_REAL, OPTION_RATE, OPTION_TIME, OPTION_LAPSE, OPTION_SECONDS,
     OPTION_NUMBERS = OPTION_SECONDS,    /* those up to here are numbers */
     OPTION_BOOL, OPTION_CHOICE, OPTION_TEXT
 };

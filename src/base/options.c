@@ -9,7 +9,8 @@
  *   BYTES     B; kB, MB, GB, TB are powers of 1000; KiB, MiB, GiB and K, M, G of 1024
  *   RATE      the same but K, M, G; and bit, kbit, mbit, gbit, tbit, in any case
  *   TIME      s, ms, us or ns, which only 0 may lack
- *   SECONDS   the same, and a number alone is seconds
+ *   LAPSE     the same; or x, a factor, which is kept below 0
+ *   SECONDS   as TIME, and a number alone is seconds
  *
  * Lower-case "gb" could mean bits or bytes and is refused. */
 #include "base/base.h"
@@ -23,7 +24,8 @@
 enum { VALUE_ROOM = 64, VALUE_SHOWN = 100, NUMBER_ROOM = 32, LEAST_DIGITS = 9,
        MOST_DIGITS = 17, RANGE_DIGITS = 12 };
 enum { BITS = 1 << OPTION_RATE, POWERS = 1 << OPTION_BYTES, SIZES = BITS | POWERS,
-       TIMES = 1 << OPTION_TIME | 1 << OPTION_SECONDS };
+       FACTORS = 1 << OPTION_LAPSE,
+       TIMES = 1 << OPTION_TIME | FACTORS | 1 << OPTION_SECONDS };
 
 static const struct unit {
     const char *name;
@@ -37,6 +39,7 @@ static const struct unit {
     {"GiB", 0x1p30, 1, SIZES},   {"K", 0x1p10, 1, POWERS},    {"M", 0x1p20, 1, POWERS},
     {"G", 0x1p30, 1, POWERS},    {"bit", 1, 8, BITS},         {"kbit", 125, 1, BITS},
     {"mbit", 125e3, 1, BITS},    {"gbit", 125e6, 1, BITS},    {"tbit", 125e9, 1, BITS},
+    {"x", -1, 1, FACTORS},
 };
 enum { N_UNITS = sizeof units / sizeof *units };
 
@@ -74,10 +77,11 @@ static bool read_real(const char *text, double *out, const char **rest)
 static bool read_number(enum option_type type, const char *text, double *out)
 {
     const char *unit;
-    if (!read_real(text, out, &unit))
+    if (!read_real(text, out, &unit) || (type == OPTION_LAPSE && *out < 0))
         return false;
     if (!*unit)
-        return type != OPTION_TIME || fpclassify(*out) == FP_ZERO;
+        return (type != OPTION_TIME && type != OPTION_LAPSE) ||
+               fpclassify(*out) == FP_ZERO;
     for (const struct unit *u = units; u < units + N_UNITS; u++)
         if ((u->types & 1 << type) &&
             (u->types == BITS ? strcasecmp(unit, u->name) : strcmp(unit, u->name)) == 0) {
@@ -100,6 +104,12 @@ int option_choice(const char *choices, const char *value)
     }
 }
 
+static bool is_allowed(const struct option *o, double value)
+{
+    value = o->type == OPTION_LAPSE ? fabs(value) : value;
+    return value >= o->low && value <= o->high;
+}
+
 bool option_read(const struct option *o, const char *text, void *into)
 {
     void *field = (char *)into + o->offset;
@@ -117,8 +127,7 @@ bool option_read(const struct option *o, const char *text, void *into)
         return false;
     else if (word >= 0)
         *(double *)field = -1 - word;
-    else if (!read_number(o->type, text, &value) ||
-             !(value >= o->low && value <= o->high))
+    else if (!read_number(o->type, text, &value) || !is_allowed(o, value))
         return false;
     else if (o->type > OPTION_WHOLE)
         *(double *)field = value;
@@ -158,7 +167,10 @@ const char *option_write(const struct option *o, const void *from, char *text,
         snprintf(text, room, "%.*s", (int)strcspn(at, "|"), at);
         return text;
     }
+    bool factor = o->type == OPTION_LAPSE && value < 0;
+    bool seconds = o->type == OPTION_TIME || o->type == OPTION_LAPSE;
     int digits = o->type <= OPTION_WHOLE ? MOST_DIGITS : LEAST_DIGITS;
+    value = factor ? -value : value;
     const char *rest;
     char number[NUMBER_ROOM];
     for (; digits <= MOST_DIGITS; digits++) {
@@ -166,7 +178,7 @@ const char *option_write(const struct option *o, const void *from, char *text,
         if (!read_real(number, &back, &rest) || !islessgreater(back, value))
             break;
     }
-    snprintf(text, room, "%s%s", number, o->type == OPTION_TIME ? "s" : "");
+    snprintf(text, room, "%s%s", number, factor ? "x" : seconds ? "s" : "");
     return text;
 }
 
@@ -177,8 +189,9 @@ static bool is_open(const struct option *o)
 
 const char *option_range(const struct option *o, char *text, size_t room)
 {
-    const char *unit = o->type == OPTION_TIME ? "s" : "", *words = o->choices;
-    bool is_bool = o->type == OPTION_BOOL;
+    bool is_bool = o->type == OPTION_BOOL, is_lapse = o->type == OPTION_LAPSE;
+    const char *unit = o->type == OPTION_TIME || is_lapse ? "s" : "";
+    const char *words = is_lapse ? "so many x" : o->choices;
     char low[NUMBER_ROOM], high[NUMBER_ROOM];
     real_text(is_open(o) ? 0 : o->low, RANGE_DIGITS, low, sizeof low);
     real_text(o->high, RANGE_DIGITS, high, sizeof high);
@@ -199,6 +212,7 @@ static const char *allowed(const struct option *o, char *text, size_t room)
         [OPTION_REAL] = "a number",
         [OPTION_RATE] = "a rate like 1gbit or 2GB, bytes a second",
         [OPTION_TIME] = "a time like 10ms",
+        [OPTION_LAPSE] = "a time like 10ms or a factor like 0.5x,",
         [OPTION_SECONDS] = "seconds, or a time like 10ms,",
     };
     bool is_number = o->type <= OPTION_NUMBERS;

@@ -66,8 +66,13 @@ struct fabric_part {
                                    none */
     bool own;                   /* state: this trainer is the source, and takes nothing */
     uint64_t note;              /* state: the source's */
-    int members;                /* mean: trainers in the round, the same number for all of
-                                   them */
+    int members;                /* mean: trainers that the round was for, the same number
+                                   for all that were in it */
+    /* A state for a trainer that has one, and that has missed rounds or was cut off: its
+     * vector stays, outer is what it goes on from, and an exchange that is open goes on,
+     * by way of the next poll. Where start said `carries`; also while none is open.
+     * merged: outer has the open exchange's contribution already, and the exchange ends */
+    bool base, merged;
 };
 
 /* One machine's part of a round of rows: bytes that only the tables above read. */
@@ -94,6 +99,13 @@ struct fabric_start {
     bool collective;            /* rounds need all trainers (mean); else each exchanges
                                    alone */
     bool gradients;             /* means are of gradients, and not of replicas */
+    /* Means close without trainers that are late, by these numbers (plan.h). 0: never */
+    double quorum, grace;
+    /* Then a trainer that is absent in a mean counts there by outer[0], and who missed
+     * one gets a part that is `base`. outer is the state of the last part from the next
+     * poll on, and an exchange that has begun is given up for a state alone. Else who
+     * missed one waits for the next, and gets no part */
+    bool carries;
     bool center;                /* elastic: a central copy is wanted */
     int n_outer;                /* 0 to 2 vectors of n that a joiner gets; at least 1
                                    where means are encoded */
@@ -178,6 +190,8 @@ struct fabric {
                                            death ends the job */
     bool any_memory;                    /* set by open: `in` need not be the
                                            contribution */
+    bool quorums;                       /* set by open: means may close without trainers
+                                           that are late */
     bool many_hosts;                    /* set by open: the job may have trainers on other
                                            machines, with which `share` shares nothing */
     enum wire wire;                     /* set by open: how means that are not final are
@@ -206,6 +220,10 @@ struct fabric {
     float *contribution;                /* room floats to be filled before begin; NULL: in
                                            place */
     float *outer[2];
+    uint64_t outer_note;                /* carries: the note of outer; the caller changes
+                                           both */
+    bool outer_loads;                   /* carries: the caller has put a state of its own
+                                           into outer, and brings that next */
     /* The centre, n floats, for saving and loading; NULL: none. In shared memory it is
      * one for all trainers; over a link it is this trainer's last view of the centre, and
      * whole after a state */
@@ -215,6 +233,7 @@ struct fabric {
     _Atomic int members;                /* trainers that take part now */
     _Atomic uint32_t epoch;             /* changes with each coming and going */
     _Atomic uint64_t restarts, bad, bytes;
+    _Atomic uint64_t missed;            /* rounds that have closed without this trainer */
     _Atomic uint64_t rows_bytes;        /* of rounds of rows; not counted in bytes */
     _Atomic uint64_t cpu_ns;            /* of the fabric's own threads */
     _Atomic bool host_leader;           /* this trainer makes the rounds of rows for its

@@ -3,7 +3,7 @@
  * the ruling comes out, and a test goes through all small cases (tests/test_ruling.c).
  *
  *   1. A round is of the members at work; where no member is at work, of those at their
- *      end. It closes when all of these have arrived.
+ *      end. It closes when all of these have arrived, or, if it is a mean, enough.
  *   2. One STATE among the arrivals makes the round a state. Its source is the member
  *      that offers one with the highest priority; of several, the lowest rank.
  *   3. Members of a mean, and of any final round, must ask for the same. In a state among
@@ -81,15 +81,15 @@ static bool any_elastic(const struct offer *offers, int n)
     return false;
 }
 
-struct ruling round_rule(const struct offer *offers, int arrived, int members, bool alone,
-                         double *shares)
+struct ruling round_rule(const struct offer *offers, struct ruling_of of, double *shares)
 {
+    int arrived = of.arrived;
     int source = source_of(offers, arrived);
     struct ruling ruling = {.what = RULING_VOID, .one_reference = true};
 
-    if (!arrived || (source < 0 && (alone || any_elastic(offers, arrived))))
+    if (!arrived || (source < 0 && (of.alone || any_elastic(offers, arrived))))
         return ruling;
-    if (arrived < members) {
+    if (arrived < of.members && !(of.enough && source < 0 && !offers[0].final)) {
         ruling.what = RULING_WAITS;
         return ruling;
     }

@@ -49,11 +49,16 @@ struct gathering {
 /* Adds so many trainers of one standing (rule 1). Begin with zeros. */
 void gathering_add(struct gathering *g, enum standing standing, int members, int arrived);
 
-/* The ruling on the offers of `arrived` of the members. alone: exchanges need no other
- * trainer, and only a STATE makes a round. shares: filled by place for a mean; room for
- * all that have arrived. */
-struct ruling round_rule(const struct offer *offers, int arrived, int members, bool alone,
-                         double *shares);
+struct ruling_of {
+    int arrived, members;
+    bool enough;        /* those that have arrived are enough for a mean */
+    bool alone;         /* exchanges need no other trainer, and only a STATE makes a
+                           round */
+};
+
+/* The ruling on the offers of those members that have arrived. shares: filled by place
+ * for a mean; room for all of them. */
+struct ruling round_rule(const struct offer *offers, struct ruling_of of, double *shares);
 
 /* Writes how two offers of a round differ, for the log. */
 bool offers_differ(const struct offer *a, const struct offer *b);

@@ -208,6 +208,7 @@ static bool sums_to_one(const struct check *c)
 
     for (uint32_t i = 0; i < c->word->seats; i++)
         sum += runs[i].n * runs[i].first.share;
+    sum += c->word->weight;
     return fabs(sum - 1) <= SHARES_ERR || refuse(c, "shares that make %g", sum);
 }
 
@@ -220,6 +221,9 @@ static bool mean_is_good(const struct check *c)
     if (word->encoded && (word->final || word->source < 0 || word->n > c->facts->n))
         return refuse(c, "an encoded mean of %" PRIu64 " floats, final %u, source %d",
                       word->n, word->final, word->source);
+    if (!(word->weight >= 0) ||
+        (word->weight > 0 && (!c->facts->carries || word->n > c->facts->n)))
+        return refuse(c, "a share %g of absent ranks", word->weight);
     return word->source < 0 || sums_to_one(c);
 }
 

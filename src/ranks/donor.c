@@ -5,7 +5,8 @@
  *
  * The vector of a state is what the donor has arrived with, so a want waits until the
  * donor has arrived. Where there is a centre it is the centre, with which the taker's own
- * vector begins, too. No taker holds up the others: a want that waits, and an answer that
+ * vector begins, too; where late members carry their work it is the outer vectors, which
+ * wait only until the caller has made them of the last round. No taker holds up the others: a want that waits, and an answer that
  * a silent taker does not take, are parked (messages.c bounds how many are).
  *
  * A newcomer comes first: while pieces of a state are on their way, few pieces of elastic
@@ -59,7 +60,7 @@ size_t ranks_version_bytes(const struct ranks *m)
 static size_t vectors(const struct ranks *m, enum ranks_version which)
 {
     return which == VERSION_LIST    ? 0
-           : which == VERSION_STATE ? 1 + (size_t)m->n_outer
+           : which == VERSION_STATE ? !m->carries + (size_t)m->n_outer
                                     : 1;
 }
 
@@ -95,6 +96,8 @@ static bool shows_state(const struct ranks *m)
     bool own = m->stage == STAGE_ARRIVED && !m->held.state_waits && !m->gradients &&
                (m->x.kind != EXCHANGE_STATE || m->x.final);
 
+    if (m->carries)
+        own = m->outer_set && !m->held.state_waits && !m->f.outer_loads;
     return !m->round.active && !ledger_view(m->ledger).hollow && (m->f.center || own);
 }
 
@@ -139,6 +142,8 @@ static size_t write_floats(const struct ranks *m, struct version_answer *out)
         vector_gather(m->base.rows, chunk, out->floats, false);
     else if (out->which == VERSION_RESULT)
         memcpy(out->floats, m->mean + chunk.from, chunk.n * sizeof(float));
+    else if (m->carries)
+        memcpy(out->floats, m->f.outer[which] + chunk.from, chunk.n * sizeof(float));
     else if (which == 0 && !center)
         vector_gather(m->x.in, chunk, out->floats, false);
     else
@@ -171,8 +176,9 @@ static void serve(struct ranks *m, struct served_want *s)
     out->n = floats_of(m, want);
     if (verdict == HAS && want->piece < ranks_version_count(m, want->which, out->n)) {
         out->version = want->version;
-        out->content = want->which == VERSION_STATE && !m->f.center ? m->seq : 0;
-        out->note = m->x.note;
+        bool vector = want->which == VERSION_STATE && !m->f.center && !m->carries;
+        out->content = vector ? m->seq : 0;
+        out->note = m->carries ? m->f.outer_note : m->x.note;
         bytes = out->piece ? write_floats(m, out) : write_list(m, out);
     }
     if (out->which == VERSION_STATE && bytes && out->piece) {

@@ -203,6 +203,7 @@ static struct word_facts facts_of(const struct ranks *m, int from,
         .rank = m->f.rank, .place = &m->place,
         .coordinator = may_fail ? from : m->coordinator,
         .encodes = m->f.wire != WIRE_F32,
+        .carries = m->carries,
         .center = m->f.center != NULL,
         .n = m->n, .room = m->room > m->n ? m->room : m->n, .round = m->round.number,
         .seq = m->seq, .arrived = arrived ? &m->x : NULL, .turns = 1U << WORD_FAIL};

@@ -18,8 +18,9 @@ descant_status ranks_lanes_init(struct ranks *m)
 {
     size_t size = (size_t)m->place.size;
 
-    m->inputs = memory_take_array(size, sizeof *m->inputs);
-    m->shares = memory_take_array(size, sizeof *m->shares);
+    /* and the last result */
+    m->inputs = memory_take_array(size + 1, sizeof *m->inputs);
+    m->shares = memory_take_array(size + 1, sizeof *m->shares);
     m->piece = memory_take_array(ranks_piece_room(m), sizeof *m->piece);
     return m->inputs && m->shares && m->piece ? DESCANT_OK : DESCANT_MEMORY;
 }

@@ -84,7 +84,10 @@ struct ranks_round {
     uint64_t base;              /* the series of the version that the round is upon */
     uint64_t began_ns;
     uint64_t note;              /* of a state */
-    int k, me, source;          /* members; places among them */
+    int k, me, source;          /* members in it; places among them */
+    int members;                /* the round was for so many */
+    double absent;              /* the share of those that are not in it, who count by
+                                   outer[0] */
     int owners;                 /* of a mean: so many members have a slice */
     struct ranks_seat *seats;
     const struct vector *in;

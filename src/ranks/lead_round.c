@@ -41,9 +41,17 @@ static void count_threads(struct ranks *m)
             lead->threads[lead->peers[k].host] += lead->peers[k].threads;
 }
 
+/* The share of the members that have arrived: where late members carry their work, the
+ * others have the rest, also those at their end, which go on from each result. */
+static double share_in(const struct ranks *m, const struct ledger_gathering *g)
+{
+    return m->carries && !g->final ? (double)g->arrived / g->present : 1;
+}
+
 /* Seats the members that have arrived. For a state that gives the centre it seats all
- * others as helpers, also those that have left, for they own slices of the centre. */
-static uint32_t sit(struct ranks *m, struct ranks_run *runs, bool all, bool shares)
+ * others as helpers, also those that have left, for they own slices of the centre.
+ * in: of a mean, the share of all seats together; else 0. */
+static uint32_t sit(struct ranks *m, struct ranks_run *runs, bool all, double in)
 {
     uint32_t n = 0;
     int nth = 0;
@@ -59,7 +67,7 @@ static uint32_t sit(struct ranks *m, struct ranks_run *runs, bool all, bool shar
             .arrival = member ? m->list[k].seq : 0, .bad = member && peer->offer.bad,
             .threads = m->lead->threads[peer->host],
             .host = m->place.fixed ? peer->host : k, .local_rank = peer->local_rank,
-            .share = shares ? m->shares[nth++] : 0};
+            .share = in > 0 && member ? in * m->shares[nth++] : 0};
         n = ranks_runs_add(runs, n, &seat);
     }
     return n;
@@ -103,7 +111,8 @@ static void close_round(struct ranks *m, const struct ledger_gathering *g,
     bool state = ruling->what == RULING_STATE, final = lead->offers[0].final;
     struct ranks_word word = {.what = WORD_GO, .n = ruling->n, .final = final,
                             .kind = state ? EXCHANGE_STATE : EXCHANGE_MEAN,
-                            .members = (uint32_t)g->members, .source = -1};
+                            .members = (uint32_t)(m->carries ? g->present : g->members),
+                            .source = -1};
 
     if (ruling->n > (state ? m->n : m->room > m->n ? m->room : m->n)) {
         ranks_refuse(m, lead->offers[state ? ruling->place : 0].rank, "HERE: n %" PRIu64,
@@ -112,8 +121,10 @@ static void close_round(struct ranks *m, const struct ledger_gathering *g,
     }
     word.round = next_round(m);
     word.encoded = can_encode(m, ruling, final, word.members);
-    word.seats = sit(m, (struct ranks_run *)(m->go + 1), state && m->f.center && !final,
-                     ruling->what == RULING_MEAN);
+    double in = ruling->what == RULING_MEAN ? share_in(m, g) : 0;
+    word.weight = in > 0 ? 1 - in : 0;
+    word.seats =
+        sit(m, (struct ranks_run *)(m->go + 1), state && m->f.center && !final, in);
     if (state) {
         word.source = lead->offers[ruling->place].rank;
         word.note = lead->peers[word.source].note;
@@ -189,13 +200,15 @@ static void gather(struct ranks *m)
     bool alone = !m->collective && !g.final;
     char text[RANKS_TEXT];
 
-    /* of many arrivals only the first and the last can change anything */
+    /* of many arrivals only the first, the last and a quorum's can change anything */
     if (m->collective && !m->f.center && g.arrived && g.arrived < g.members &&
-        (lead->called || g.final))
+        !g.may_close && (lead->called || g.final))
         return;
     ledger_gathering(m->ledger, m->list);
     int arrived = gather_offers(m);
-    struct ruling ruling = round_rule(lead->offers, arrived, g.members, alone, m->shares);
+    struct ruling ruling = round_rule(
+        lead->offers, (struct ruling_of){arrived, g.members, g.may_close, alone},
+        m->shares);
     switch (ruling.what) {
     case RULING_VOID:
         if (lead->called || arrived)

@@ -20,6 +20,9 @@
  *      Both hold their versions all the same, with the state that they ended with, so
  *      that the others may go on.
  *   7. No round closes while a newcomer takes the newest version: it is not outrun.
+ *   8. Under a quorum a round may close without some members. Their arrivals, and what
+ *      they have not brought yet, count in later rounds, upon the version that the round
+ *      left.
  *
  * Safety is by numbers alone. Time decides which peer is a candidate and when words are
  * said again, so a wrong guess costs a round and no more. RULE names the tests on which
@@ -62,7 +65,9 @@ static void hold(struct ledger *l, struct ledger_version version)
     forget_counts(l);           /* another version is held, and merged */
     l->ready = l->replaces = l->hollow = false;
     l->since_ns = 0;
+    l->began_ns = l->now_ns;
     l->wanted = (struct ledger_version){0, 0};
+    ledger_tell_missed(l);
     if (merged < l->done)
         lose(l, merged);
     else if (merged > l->done)
@@ -121,6 +126,11 @@ static void hear_here(struct ledger *l, struct ledger_seat *s,
         l->newest = w->version;
         forget_counts(l);
     }
+    /* a round without this coordinator has ended */
+    if (l->o.quorum.arrivals > 0 && l->coordinator == l->o.rank && !l->promised &&
+        !l->seats[l->o.rank].in && !l->wanted.epoch &&
+        !ledger_same(l->held, l->newest) && ledger_same(w->version, l->newest))
+        ledger_want_known(l, l->newest);
     bool loses = !l->o.fixed || !is_here(l, s);     /* else the word has reached it */
     bool lacks = !ledger_same(w->version, l->newest) || (w->hollow && !l->open);
     if (l->coordinator == l->o.rank && !l->promised && loses && lacks)
@@ -407,9 +417,14 @@ void ledger_time(struct ledger *l, uint64_t now_ns)
     turn(l);
 }
 
+void ledger_now(struct ledger *l, uint64_t now_ns)
+{
+    l->now_ns = now_ns;
+}
+
 uint64_t ledger_wakes(const struct ledger *l)
 {
-    uint64_t grace = l->since_ns ? l->since_ns - 1 + l->o.grace_ns : UINT64_MAX;
+    uint64_t grace = l->since_ns ? ledger_grace_ends(l) : UINT64_MAX;
     uint64_t say = l->say_ns < l->unsaid_ns ? l->say_ns : l->unsaid_ns;
 
     return grace > l->now_ns && grace < say ? grace : say;

@@ -92,11 +92,20 @@ struct ledger_decision {
     bool listed;                /* a list comes with the word */
 };
 
+/* When rounds of members at work close without the others. */
+struct ledger_quorum {
+    double arrivals;    /* that are enough once the grace is over: a number, below 1 a
+                           share of the members; 0: all */
+    uint64_t grace_ns;  /* the grace, */
+    double grace_share; /* and so many times what the quorum took */
+    bool leavers_give;  /* who leaves has the state of its version as long as it is
+                           there */
+};
+
 struct ledger_options {
     int rank, ranks;            /* this peer; ranks of the largest job */
     uint64_t generation;        /* not 0 */
-    int quorum;           /* arrivals that close a round once the grace is over; 0: all */
-    uint64_t grace_ns;
+    struct ledger_quorum quorum;
     uint64_t again_ns;
     /* No peer comes, dies or leaves, and no word is lost: words are said once, and
      * members whose arrivals no round needs are told of no round. */
@@ -115,6 +124,8 @@ size_t ledger_bytes(int ranks);     /* of a ledger, which may be copied by memcp
 struct ledger *ledger_init(void *memory, const struct ledger_options *options,
                            uint64_t now_ns, const struct ledger_entry *first,
                            int contact);
+
+void ledger_set_quorum(struct ledger *l, const struct ledger_quorum *quorum);
 
 /* --- events --- */
 
@@ -160,6 +171,8 @@ void ledger_leave(struct ledger *l);                /* stay until LEDGER_OUT */
 void ledger_retire(struct ledger *l);  /* this peer brings nothing more, and stays a
                                           member */
 void ledger_time(struct ledger *l, uint64_t now_ns);
+/* The time of what follows; ledger_time alone acts upon it. */
+void ledger_now(struct ledger *l, uint64_t now_ns);
 
 /* The round that gathers. Its members are those at work or, where no member is at work,
  * those at their end; members that leave or are retired are in neither. The driver
@@ -167,6 +180,7 @@ void ledger_time(struct ledger *l, uint64_t now_ns);
  * round. */
 struct ledger_gathering {
     int members, arrived;
+    int present;                /* members, and those at their end */
     bool final;
     bool may_close;             /* all have arrived, or a quorum and the grace is over */
     /* a newcomer is taking the newest version, and would be outrun unless the round

@@ -4,6 +4,8 @@
  * round of a thousand members is not counted a thousand times. */
 #include "ranks/ledger_state.h"
 
+#include <math.h>
+
 static bool has_arrived(const struct ledger *l, const struct ledger_seat *s)
 {
     return is_here(l, s) && ledger_holds_newest(l, s) && s->told.seq &&
@@ -35,9 +37,45 @@ static bool is_taken(const struct ledger *l)
     return false;
 }
 
-static int quorum_of(const struct ledger *l, int members)
+/* Members at their end are waited for. */
+static int quorum_of(const struct ledger *l, const struct gathering *g)
 {
-    return l->o.quorum && l->o.quorum < members ? l->o.quorum : members;
+    double arrivals = l->o.quorum.arrivals;
+
+    if (arrivals < 1)
+        arrivals = ceil(arrivals * g->members);
+    return g->of == STANDING_WORK && arrivals > 0 && arrivals < g->members
+               ? (int)arrivals
+               : g->members;
+}
+
+uint64_t ledger_grace_ends(const struct ledger *l)
+{
+    const struct ledger_quorum *q = &l->o.quorum;
+    uint64_t since = l->since_ns - 1;
+
+    return since + q->grace_ns +
+           (uint64_t)(q->grace_share * (double)(since - l->began_ns));
+}
+
+/* So many left out that those who were in may not go on by themselves take the version at
+ * once; else only those who have arrived again need it. */
+void ledger_tell_missed(struct ledger *l)
+{
+    int members = 0, in = 0;
+
+    if (!(l->o.quorum.arrivals > 0) || !l->member || l->coordinator != l->o.rank)
+        return;
+    for (int r = 0; r < l->o.ranks; r++) {
+        members += l->seats[r].in_list[MEMBER] != 0;
+        in += l->seats[r].in_list[MEMBER] && l->seats[r].in;
+    }
+    for (int r = 0; r < l->o.ranks; r++) {
+        const struct ledger_seat *s = &l->seats[r];
+        if (is_here(l, s) && !s->in && (s->told.seq || 2 * in <= members) &&
+            !ledger_same(s->told.version, l->held))
+            ledger_owe(l, r, LEDGER_TAKE);
+    }
 }
 
 static enum standing standing_of(const struct ledger *l, const struct ledger_seat *s)
@@ -105,7 +143,7 @@ static bool may_close(const struct ledger *l, struct gathering g)
 {
     return l->member && l->coordinator == l->o.rank && !l->promised && !l->open &&
            ledger_same(l->held, l->newest) && g.arrived && l->since_ns &&
-           (g.arrived == g.members || l->now_ns + 1 >= l->since_ns + l->o.grace_ns) &&
+           (g.arrived == g.members || l->now_ns >= ledger_grace_ends(l)) &&
            RULE(HOLD, ledger_enough(l, MEMBER, l->coordinator, ledger_holds_newest));
 }
 
@@ -114,10 +152,15 @@ void ledger_watch_quorum(struct ledger *l)
 {
     struct gathering g = gather(l);
 
-    if (!g.arrived || g.arrived < quorum_of(l, g.members))
+    if (!g.arrived || g.arrived < quorum_of(l, &g))
         l->since_ns = 0;
     else if (!l->since_ns)
         l->since_ns = l->now_ns + 1;
+}
+
+void ledger_set_quorum(struct ledger *l, const struct ledger_quorum *quorum)
+{
+    l->o.quorum = *quorum;
 }
 
 struct ledger_gathering ledger_gathering(struct ledger *l, struct ledger_entry *list)
@@ -131,8 +174,13 @@ struct ledger_gathering ledger_gathering(struct ledger *l, struct ledger_entry *
         list[r].generation = of ? s->in_list[MEMBER] : 0;
         list[r].seq = of && is_counted(l, s) ? s->told.seq : 0;
     }
-    return (struct ledger_gathering){g.members, g.arrived, g.of != STANDING_WORK, closes,
-                                     closes && is_taken(l)};
+    return (struct ledger_gathering){
+        .members = g.members,
+        .arrived = g.arrived,
+        .present = l->counts.members[STANDING_WORK] + l->counts.members[STANDING_END],
+        .final = g.of != STANDING_WORK,
+        .may_close = closes,
+        .taken = closes && is_taken(l)};
 }
 
 bool ledger_close(struct ledger *l)

@@ -48,6 +48,7 @@ struct ledger {
     uint64_t seq, done, lost;             /* the newest seq; the newest that was merged */
     uint64_t lost_from, lost_to;          /* the last that were lost: above, up to */
     uint64_t accepted, mine, since_ns;  /* ballots; the quorum's time plus one, or 0 */
+    uint64_t began_ns;          /* another version is held since then */
     int accepted_coordinator, asked;
     int greeted;                /* newcomers asked since `asked` changed */
     bool accepted_fresh, accepted_vouched;
@@ -165,6 +166,11 @@ void ledger_tell_of(struct ledger *l, struct ledger_seat *s,
                     const struct ledger_decision *here);
 /* Notes since when a quorum has arrived. */
 void ledger_watch_quorum(struct ledger *l);
+/* When a round that has its quorum closes without the others. */
+uint64_t ledger_grace_ends(const struct ledger *l);
+/* The coordinator owes the version that it holds to members that the round has left
+ * out. */
+void ledger_tell_missed(struct ledger *l);
 
 /* --- ledger_epoch.c --- */
 

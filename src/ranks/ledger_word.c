@@ -44,7 +44,8 @@ static void write_here(const struct ledger *l, struct ledger_decision *d,
     d->leaves = l->leaves;
     d->cannot_give = l->replaces;
     /* the vectors of one that leaves are its caller's again */
-    d->hollow = (l->hollow && !l->replaces) || l->leaves;
+    d->hollow =
+        (l->hollow && !l->replaces) || (l->leaves && !l->o.quorum.leavers_give);
     if (l->accepted)
         write_list(l, d, ACCEPTED, list);
 }

@@ -24,6 +24,10 @@
  * Only the opening of an owner's window looks at all ranks: lanes that can go on are in a
  * list, and the end is a count.
  *
+ * Where late members are not waited for (`carries`), those that are absent count by the
+ * last result, outer[0], which an owner adds last. An encoded mean, whose parts are
+ * differences from it, needs nothing for that.
+ *
  * Vectors were tested before they arrived, and those that are not finite give nothing.
  * Workers train on meanwhile: a part that is not finite by now is left out of its piece
  * alone.
@@ -426,6 +430,10 @@ static int gather_inputs(struct ranks *m, struct chunk piece, int from, int to)
             m->inputs[n_in] = w->takes[part % w->room].floats;
             m->shares[n_in++] = share_of(m, w->givers[i]);
         }
+    }
+    if (to == w->n_givers && r->absent > 0 && r->wire == WIRE_F32) {
+        m->inputs[n_in] = m->f.outer[0] + piece.from;
+        m->shares[n_in++] = r->absent;
     }
     return n_in;
 }

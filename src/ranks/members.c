@@ -38,6 +38,7 @@ static struct ledger_options options_of(const struct ranks *m)
                                    .again_ns = m->dead_ns / AGAIN,
                                    .lazy_ns = LAZY_NS,
                                    .dead_ns = m->dead_ns,
+                                   .quorum = m->quorum,
                                    .fixed = m->place.fixed};
 }
 
@@ -195,16 +196,30 @@ static void make_ready(struct ranks *m)
     if (replaces && m->brought != m->seq)
         ledger_renumber(m->ledger);
     uint64_t arrival = ledger_ready(m->ledger, m->x.final, replaces);
+    if (arrival) {
+        m->arrived = m->seq;
+        m->arrived_as = arrival;
+    }
     if (replaces && arrival) {
         m->brought = m->seq;
         m->brought_as = arrival;
     }
 }
 
-/* The open round is not this rank's. An arrival that waits is offered again, upon the
- * version that is held now. */
+/* Where late members carry their work, those at their end take each result, too: it may
+ * be asked of them, and their vectors are to be upon it in the last mean. */
+static bool passes_over(const struct ranks *m)
+{
+    return m->passes || (is_absent(m) && !m->carries);
+}
+
+/* The open round is not this rank's, which is at its end, or needs no result of a round
+ * that it has missed. An arrival that waits is offered again, upon the version that is
+ * held now. */
 static void pass_over(struct ranks *m)
 {
+    if (!is_absent(m))
+        atomic_fetch_add_explicit(&m->f.missed, 1, memory_order_relaxed);
     ledger_whole(m->ledger, m->now_ns);
     if (waits_for_round(m))
         make_ready(m);
@@ -243,7 +258,7 @@ static void obey(struct ranks *m, const struct ledger_decision *d)
         say_listed(m, d);
         break;
     case LEDGER_OPEN:
-        if (!m->list[m->f.rank].seq && is_absent(m))
+        if (!m->list[m->f.rank].seq && passes_over(m))
             pass_over(m);
         break;
     case LEDGER_VOID:
@@ -275,8 +290,10 @@ static void obey_all(struct ranks *m)
 void ranks_members_time(struct ranks *m)
 {
     bool knew = m->started && ledger_view(m->ledger).epoch > 0;
+    uint64_t due = ledger_wakes(m->ledger);
 
-    if (!m->started || m->now_ns < ledger_wakes(m->ledger))
+    ledger_now(m->ledger, m->now_ns);
+    if (!m->started || m->now_ns < due)
         return;
     ledger_time(m->ledger, m->now_ns);
     if (knew && !ledger_view(m->ledger).epoch) {    /* of a job that has ended */

@@ -72,6 +72,7 @@ enum ranks_stage {
     STAGE_LOOK,         /* tests its own vector, before arriving */
     STAGE_ARRIVED,      /* the round gathers, or moves its floats */
     STAGE_PART,         /* its part is out */
+    STAGE_BASE,         /* a part that ends nothing is out */
     STAGE_ALONE         /* elastic */
 };
 
@@ -94,6 +95,7 @@ struct ranks_held {
     size_t mean_n;              /* the mean's floats */
     bool state_waits;           /* a state that was taken is to be handed out */
     uint64_t note;              /* that state's donor's note */
+    uint64_t own;               /* this rank's newest seq in it */
     uint64_t center;            /* the series of the last state that gave the centre */
 };
 
@@ -164,6 +166,12 @@ struct ranks {
                                            fixed, the centre itself */
     bool has_state;                     /* the caller has had a state, or given its own */
     bool gradients;                     /* means are of gradients: vectors are no state */
+    struct ledger_quorum quorum;
+    bool carries;                       /* who missed a round takes the state that it left:
+                                           the outer vectors */
+    bool passes;                        /* who missed a round takes nothing */
+    bool outer_set;                     /* carries: the outer vectors are the state of the
+                                           version that is held */
     struct ranks_held held;
     struct ledger *ledger;              /* in ledger_memory */
     void *ledger_memory;
@@ -185,12 +193,14 @@ struct ranks {
     /* The job has failed; the coordinator tells all. */
     void (*blame)(struct ranks *m, descant_status status, const char *text);
     /* the exchange that is open */
-    enum ranks_stage stage;
+    enum ranks_stage stage, resumes;    /* resumes: after BASE */
     struct exchange x;
     struct vector state_in;             /* of the last state that was begun */
     uint32_t seq;
     uint32_t brought;           /* the last exchange that arrived with a state for all, */
     uint64_t brought_as;        /* with this seq of the ledger */
+    uint32_t arrived;           /* the last exchange that arrived, */
+    uint64_t arrived_as;        /* with this seq */
     size_t looked;
     bool bad, called;
     struct ranks_round round;

@@ -140,6 +140,7 @@ descant_status ranks_open(struct fabric **out, const struct fabric_type *type,
         return status;
     }
     m->f.fixed = m->place.fixed;
+    m->f.quorums = !m->place.fixed;
     say_place(m);
     *out = &m->f;
     return DESCANT_OK;
@@ -251,6 +252,14 @@ descant_status ranks_start(struct fabric *f, const struct fabric_start *start)
     m->in_place = start->in_place;
     m->collective = start->collective;
     m->gradients = start->gradients;
+    m->carries = start->carries;
+    m->passes = start->quorum > 0 && !start->carries;
+    m->quorum = (struct ledger_quorum){
+        .arrivals = start->quorum,
+        .grace_ns = start->grace > 0 ? (uint64_t)(start->grace * 1e9) : 0,
+        .grace_share = start->grace < 0 ? -start->grace : 0,
+        .leavers_give = start->carries};
+    ledger_set_quorum(m->ledger, &m->quorum);
     m->n_outer = start->n_outer < 2 ? start->n_outer : 2;
     descant_status status = start_memory(m, start);
     if (status)

@@ -125,6 +125,10 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
     if (m->stage == STAGE_ALONE)
         ranks_elastic_stop(m);
     ranks_abandon(m);
+    m->outer_set = (m->outer_set || m->stage == STAGE_BASE) &&
+                   exchange->kind != EXCHANGE_STATE;
+    if (exchange->kind == EXCHANGE_STATE && m->carries && m->has_state)
+        m->held.state_waits = false;    /* this rank's own replaces it */
     m->x = *exchange;
     if (exchange->final)
         m->bulletin_ns = 0;
@@ -200,6 +204,8 @@ static void begin_round(struct ranks *m)
     r->number = word->round;
     r->n = word->n;
     r->k = ranks_runs_seats(ranks_runs(word), word->seats, r->seats);
+    r->members = word->members > (uint32_t)r->k ? (int)word->members : r->k;
+    r->absent = r->kind == EXCHANGE_MEAN && word->source >= 0 ? word->weight : 0;
     r->n_bad = 0;
     r->series = ledger_series_of(word->ledger.version);
     r->base = ledger_series_of(ledger_view(m->ledger).held);
@@ -243,11 +249,12 @@ static enum fabric_progress end_mean(struct ranks *m, struct fabric_part *part)
         m->stage = STAGE_IDLE;
         return FABRIC_DONE;
     }
+    m->outer_set = false;
     if (!r->final)
         m->refers = r->series;
     atomic_fetch_add_explicit(&m->f.bytes, ranks_mean_bytes(m), memory_order_relaxed);
     *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = m->mean, .n = r->n,
-                                 .members = r->k};
+                                 .members = r->members};
     m->stage = STAGE_PART;
     return FABRIC_PART;
 }
@@ -259,6 +266,7 @@ static enum fabric_progress end_state(struct ranks *m, struct fabric_part *part)
     m->stage = STAGE_IDLE;
     m->has_state = true;
     m->refers = r->series;
+    m->outer_set = r->me == r->source;
     if (r->me == r->source)
         return FABRIC_DONE;
     atomic_fetch_add_explicit(&m->f.bytes, r->n * sizeof(float), memory_order_relaxed);
@@ -312,6 +320,7 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
         ranks_center_serve(m);
     if (r->ours)
         return r->kind == EXCHANGE_STATE ? end_state(m, part) : end_mean(m, part);
+    m->outer_set = false;       /* the caller has given this exchange up */
     /* an exchange before this one has been merged, or the coordinator has closed this
      * round of others while one before it went on here: this exchange arrives upon the
      * version that is held now */
@@ -320,14 +329,46 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
     return FABRIC_WORKED;
 }
 
+/* This rank's vector is in no more means. */
+static bool at_last_state(const struct ranks *m)
+{
+    return m->left || (m->x.final && m->x.kind == EXCHANGE_STATE);
+}
+
+/* The caller does not use the outer vectors any more, and others may want them. */
+static void settle_outer(struct ranks *m, const struct ranks_taken *taken)
+{
+    for (int i = 0; i < m->n_outer; i++)
+        memcpy(m->f.outer[i], m->state_outer[i], m->n * sizeof(float));
+    m->f.outer_note = taken->note;
+    m->outer_set = true;
+    if (m->stage == STAGE_ARRIVED)
+        ranks_members_ready(m);
+}
+
+static void count_missed(struct ranks *m, struct ledger_version before,
+                         struct ledger_version now)
+{
+    uint64_t rounds = now.number > before.number ? now.number - before.number : 1;
+
+    atomic_fetch_add_explicit(&m->f.missed, rounds, memory_order_relaxed);
+}
+
 /* A whole version has come (versions.c): the result of a round that this rank was in, or
  * a state. A state is handed out once this rank has arrived. */
 static enum fabric_progress take_version(struct ranks *m, struct fabric_part *part)
 {
     struct ranks_taken taken;
+    struct ledger_version before = ledger_view(m->ledger).held;
 
-    if (!ranks_versions_came(m, &taken) || !ranks_members_took(m, &taken))
+    if (!ranks_versions_came(m, &taken))
         return FABRIC_WAITING;
+    struct ledger_entry own = m->list[m->f.rank];
+    if (!ranks_members_took(m, &taken))
+        return FABRIC_WAITING;
+    if (m->has_state && !m->x.final && m->quorum.arrivals > 0 &&
+        taken.which != VERSION_RESULT)
+        count_missed(m, before, taken.version);
     m->moved = true;
     bool result = taken.which == VERSION_RESULT;
     bool its = result && m->round.series == ledger_series_of(taken.version);
@@ -349,8 +390,13 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
             ranks_members_ready(m);
         return FABRIC_WORKED;
     }
+    if (m->carries && at_last_state(m)) {
+        settle_outer(m, &taken);
+        return FABRIC_WORKED;
+    }
     m->held.state_waits = true;
     m->held.note = taken.note;
+    m->held.own = own.generation == m->place.generation ? own.seq : 0;
     m->refers = ledger_series_of(taken.version);
     float *came = m->state_center;
     if (m->f.center && !m->has_state) { /* its caller cannot have looked at the centre */
@@ -362,18 +408,33 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
     return FABRIC_WORKED;
 }
 
+/* Who carries its work has a state already: its exchange, if one is open, goes on upon
+ * the version that has come. */
+static bool is_base(const struct ranks *m)
+{
+    return m->carries && m->has_state && m->x.kind != EXCHANGE_STATE;
+}
+
 /* Hands the result out at once, for a newer version would write over it. */
 static enum fabric_progress hand_out_state(struct ranks *m, struct fabric_part *part)
 {
     m->held.state_waits = false;
+    m->outer_set = false;
     m->f.joined |= m->x.kind == EXCHANGE_STATE && !m->has_state;
+    bool base = is_base(m);
+    bool merged = base && m->stage == STAGE_ARRIVED && m->arrived == m->seq &&
+                  m->held.own >= m->arrived_as;
     m->has_state = true;
     m->moved = true;
-    m->stage = STAGE_PART;
-    if (m->owed)
+    m->resumes = m->stage;
+    m->stage = base && !merged ? STAGE_BASE : STAGE_PART;
+    if (m->owed && !base)
         ranks_wire_forgive(m);
-    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = m->n,
-                                 .out = m->f.center ? m->f.center : m->result,
+    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = m->n, .base = base,
+                                 .merged = merged,
+                                 .out = m->f.center  ? m->f.center
+                                        : m->carries ? m->state_outer[0]
+                                                     : m->result,
                                  .note = m->held.note};
     for (int i = 0; i < m->n_outer; i++)
         part->outer[i] = m->state_outer[i];
@@ -410,10 +471,16 @@ static enum fabric_progress step_exchange(struct ranks *m, struct fabric_part *p
         return FABRIC_WAITING;
     case STAGE_ALONE:
         return ranks_elastic_step(m, part);
+    case STAGE_BASE:            /* the vector may be another one now */
+        m->stage = m->resumes == STAGE_IDLE ? STAGE_IDLE : STAGE_LOOK;
+        m->moved = true;
+        m->outer_set = true;
+        return FABRIC_WORKED;
     case STAGE_PART:
         break;
     }
     m->stage = STAGE_IDLE;
+    m->outer_set = true;
     return FABRIC_DONE;
 }
 
@@ -428,7 +495,7 @@ static enum fabric_progress turn(struct ranks *m, struct fabric_part *part)
 {
     enum fabric_progress progress = FABRIC_WAITING;
 
-    if (m->stage == STAGE_PART)
+    if (m->stage == STAGE_PART || m->stage == STAGE_BASE)
         return step_exchange(m, part);
     if (may_begin_round(m))
         begin_round(m);
@@ -436,7 +503,8 @@ static enum fabric_progress turn(struct ranks *m, struct fabric_part *part)
         progress = step_round(m, part);
     else if (m->versions)
         progress = take_version(m, part);
-    if (m->held.state_waits && m->stage == STAGE_ARRIVED)
+    bool idle = m->stage == STAGE_IDLE && is_base(m) && !m->x.final;
+    if (m->held.state_waits && (m->stage == STAGE_ARRIVED || idle))
         progress = hand_out_state(m, part);
     if (progress == FABRIC_WAITING)
         progress = step_exchange(m, part);
@@ -466,11 +534,13 @@ void ranks_serve(struct fabric *f)
     if (!m->f.status && m->elastic)
         ranks_elastic_turn(m);
     ranks_center_step(m);
-    if (!m->f.status && may_begin_round(m) && m->stage != STAGE_PART)
+    bool shown = m->stage == STAGE_PART || m->stage == STAGE_BASE;
+    if (!m->f.status && may_begin_round(m) && !shown)
         begin_round(m);
+    bool waits = m->round.ours && m->stage == STAGE_ARRIVED;
     if (!m->f.status && m->round.active && !m->round.ours)
         step_round(m, &part);
-    else if (!m->f.status && m->versions && !m->round.active && !m->round.ours)
+    else if (!m->f.status && m->versions && !m->round.active && !waits && !shown)
         take_version(m, &part);
     note_moves(m);
 }

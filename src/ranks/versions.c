@@ -4,11 +4,14 @@
  * wants
  *
  *   LIST     the list of what is merged in the version, and no floats: if the taker is at
- *            its end, for its own floats are in no more rounds; if it brings a state for
- *            all; and while no round has been
+ *            its end, for its own floats are in no more rounds (not where it `carries`);
+ *            if it brings a state for all; while no round has been; and where who missed a
+ *            round needs nothing of it (`passes`)
  *   RESULT   the mean, bit for bit: if the taker was in the round that left the version,
  *            and did not see the round's end
- *   STATE    else: the vector, or the centre, and the outer vectors
+ *   STATE    else: the vector, or the centre, and the outer vectors; where who missed a
+ *            round carries its work on (`carries`), the outer vectors alone, with the
+ *            first of which a newcomer's own vector begins
  *   ROWS     where there are tables, and before all else: the rows on which all agree,
  *            which have versions of their own (rows.c)
  *
@@ -83,9 +86,13 @@ static enum ranks_version choose(const struct ranks *m, struct ledger_version ve
     /* else another rank's state was made the job's */
     brings &= !(was_in && r->kind == EXCHANGE_STATE);
     brings &= !ledger_same(m->versions->ours, version);
-    if (!version.number || m->left || brings || (m->x.final && !(was_in && r->final)))
+    brings &= !(m->carries && m->x.final);
+    bool at_end = m->left || (m->x.final && !(was_in && r->final));
+    if (!version.number || brings || (at_end && !m->carries))
         return VERSION_LIST;
-    return was_in && r->kind == EXCHANGE_MEAN ? VERSION_RESULT : without_result(m);
+    if (was_in && r->kind == EXCHANGE_MEAN)
+        return VERSION_RESULT;
+    return m->passes && m->has_state ? VERSION_LIST : without_result(m);
 }
 
 static void begin_transfer(struct ranks_versions *v)
@@ -193,8 +200,10 @@ static float *goes_to(struct ranks *m, size_t piece, struct chunk *chunk)
 {
     const struct ranks_versions *v = m->versions;
     size_t which = ranks_version_place(m, piece, v->taken.n, chunk);
+    bool outer = m->carries && v->taken.which == VERSION_STATE;
 
-    float *vector = which                              ? m->state_outer[which - 1]
+    float *vector = outer                              ? m->state_outer[which]
+                    : which                            ? m->state_outer[which - 1]
                     : v->taken.which == VERSION_RESULT ? m->mean
                     : m->f.center                      ? m->state_center
                                                        : m->result;
@@ -375,6 +384,8 @@ static bool may_take(struct ranks *m)
         return false;
     if (v->taken.which != VERSION_STATE || m->stage == STAGE_ARRIVED)
         return true;
+    if (m->carries && m->has_state)     /* nothing is written over but the last base */
+        return m->stage != STAGE_BASE;
     m->called |= m->stage == STAGE_IDLE || m->stage == STAGE_ALONE;
     return false;
 }
@@ -422,8 +433,8 @@ bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken)
         return false;
     memcpy(m->list, v->merged, (size_t)m->place.size * sizeof *m->list);
     *taken = v->taken;
-    taken->hollow =
-        taken->which == VERSION_LIST && taken->version.number && may_be_hollow(m);
+    taken->hollow = taken->which == VERSION_LIST && taken->version.number &&
+                    !(m->passes && m->has_state) && may_be_hollow(m);
     stop(v);
     return true;
 }

@@ -7,7 +7,7 @@
 #include "ranks/ledger.h"
 
 enum {
-    RANKS_PROTOCOL = 17,        /* of the words and pieces between ranks */
+    RANKS_PROTOCOL = 18,        /* of the words and pieces between ranks */
     RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
@@ -72,7 +72,8 @@ struct ranks_word {
     uint64_t n, agree, priority, manifest_bytes;
     uint64_t note;              /* HERE: the sender's; GO: of a state, the source's */
     uint64_t stands;            /* the epoch that stands, as far as the sender knows */
-    double weight;
+    double weight;              /* HERE; GO: of all absent members together, which count
+                                   by the last result */
     struct ranks_ledger ledger;
 };
 

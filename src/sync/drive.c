@@ -77,8 +77,12 @@ void job_round_begins(struct descant *job, uint64_t steps, bool released)
 void job_round_done(struct descant *job, uint64_t steps)
 {
     uint64_t now = clock_now_ns(), arrived = job->arrived_ns ? job->arrived_ns : now;
+    bool merged = !job->round.reloaded && !job->round.bad;
+    uint64_t brought = job->begun_steps - job->brought_steps;
+    job->brought_steps = job->begun_steps;
     stats_round(&job->stats, &(struct stats_merge){
         .gap = steps - job->merged_steps,
+        .merged = merged ? brought : 0,
         .age_steps = steps > job->begun_steps ? steps - job->begun_steps : 0,
         .age_ns = now - job->begun_ns,
         .exchange_ns = arrived - job->begun_ns,

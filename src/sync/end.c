@@ -14,7 +14,8 @@
 
 /* A reload that others have not taken yet is given first. Else the round in hand goes as
  * far as it can without waiting: another trainer's reload may have come in it, which is
- * taken. */
+ * taken. Where late members carry their work it goes to its end, for work that a result
+ * has may not stay in the replica as well. */
 static descant_status end_reload(struct descant *job)
 {
     const struct round *r = &job->round;
@@ -33,7 +34,13 @@ static descant_status end_reload(struct descant *job)
         return job_broken(job);
     bool in_state = r->state != ROUND_IDLE &&
                     (r->exchange.kind == EXCHANGE_STATE || r->reloaded);
-    return wanted || in_state ? job_drive(job, false, 0, &waited) : DESCANT_OK;
+    bool carries = plan_carries(&job->plan) && r->state != ROUND_IDLE;
+    if (!wanted && !in_state && !carries)
+        return DESCANT_OK;
+    descant_status status = job_drive(job, false, 0, &waited);
+    if (status == DESCANT_OK && carries)
+        job_round_done(job, steps);
+    return status;
 }
 
 static void from_flat(void *context, float *memory, size_t at, size_t n)

@@ -58,6 +58,8 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
         .rounds = rounds,
         .restarts = get(&f->restarts),
         .bad = get(&f->bad),
+        .missed = get(&f->missed),
+        .merged = get(&s->merged),
         .bytes = get(&f->bytes),
         .stall_ns = get(&s->stall_ns),
         .copy_ns = get(&s->copy_ns),

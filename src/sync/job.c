@@ -284,6 +284,13 @@ static descant_status start_fabric(struct descant *job)
     manifest = manifest ? tables_manifest(&job->tables, manifest) : NULL;
     if (manifest == NULL)
         return log_fail(&job->log, DESCANT_MEMORY, "no memory for the list of segments");
+    if (job->plan.quorum > 0 && !f->quorums && f->size != 1) {
+        memory_give(manifest);
+        return log_fail(&job->log, DESCANT_UNSUPPORTED,
+                        "the plan has quorum=, and rounds over %s wait for all trainers; "
+                        "jobs of tcp:HOST:PORT do not",
+                        f->type->name);
+    }
     struct fabric_start start = round_needs(&job->plan, f, &job->replica);
     start.manifest = manifest;
     start.threads = job->workers_wanted + has_shadow(job);
@@ -319,13 +326,11 @@ static descant_status join_round(struct descant *job, uint64_t until_ns)
     job->next_due = 1;
     job_round_begins(job, 0, !delayed);
     if (delayed)                /* there steps count from `every` on */
-        job->begun_steps = job->merged_steps = (uint64_t)job->plan.every;
+        job->begun_steps = job->brought_steps = job->merged_steps =
+            (uint64_t)job->plan.every;
     if (!delayed)
         return job_drive(job, false, until_ns, &waited);
-    while (job->round.state == ROUND_SNAPSHOT)
-        if (round_advance(&job->round) == ROUND_FAILED)
-            return job_broken(job);
-    return DESCANT_OK;
+    return round_open(&job->round) == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
 }
 
 /* Logs the trainers that the start waits for, after 5, 10, 20, … seconds. */

@@ -66,6 +66,7 @@ struct descant {
     uint64_t next_due;                  /* delayed plans: the number of the event to
                                            come */
     uint64_t begun_steps, begun_ns;     /* when the round in hand began */
+    uint64_t brought_steps;             /* when the last one that is done began */
     uint64_t arrived_ns;                /* the round's result arrived, unmerged; 0: not
                                            so */
     uint64_t merged_steps;              /* at the last merge */

@@ -117,7 +117,7 @@ descant_status descant_outer_save(struct descant *job, void *memory, size_t *byt
                         "the outer state needs %zu bytes, not %zu", *bytes, room);
     unsigned char *body = (unsigned char *)memory + sizeof header;
     pthread_mutex_lock(&job->machine);
-    while (job->round.state == ROUND_MERGING)       /* up to where G and s belong to one
+    while (job->round.state >= ROUND_STEPPING)      /* up to where G and s belong to one
                                                        round */
         if (round_advance(&job->round) == ROUND_DONE)
             job_round_done(job, workers_steps(&job->workers));
@@ -168,6 +168,7 @@ descant_status descant_outer_load(struct descant *job, const void *memory, size_
     vectors[0] = job->plan.what == PLAN_ELASTIC ? job->round.loaded : vectors[0];
     memcpy(&rounds, body, before);
     round_set_outer(&job->round, rounds);
+    job->fabric->outer_loads = true;
     move_outer(job, vectors, header.vectors, NULL, body + before);
     job->round.outer_loaded = true;
     pthread_mutex_unlock(&job->machine);

@@ -18,6 +18,7 @@
  * result is merged, 0 <= d <= tau; at one step merge first, then snapshot. */
 #include "sync/plan.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +48,8 @@ enum plan_key {
     KEY_HEAL,
     KEY_WIRE,
     KEY_HOT,
+    KEY_QUORUM,
+    KEY_GRACE,
     N_KEYS
 };
 
@@ -155,6 +158,20 @@ const struct option plan_options[] = {
                  .high = MAX_STEPS,
                  .help = "rows touched more often than this between rounds are averaged "
                          "over machines, others summed; 0: all are summed"},
+    [KEY_QUORUM] = {.name = "quorum",
+                    .type = OPTION_REAL,
+                    .offset = AT(plan.quorum),
+                    .low = 0,
+                    .high = MAX_STEPS,
+                    .help = "trainers that are enough for a round, once the grace is "
+                            "over: a number, or below 1 a share; 0: all"},
+    [KEY_GRACE] = {.name = "grace",
+                   .type = OPTION_LAPSE,
+                   .offset = AT(plan.grace),
+                   .low = 0,
+                   .high = 3600,
+                   .help = "the time for which a round with its quorum waits for others; "
+                           "0.5x: half of what the quorum took"},
 };
 #undef AT
 const size_t plan_n_options = N_KEYS;
@@ -188,7 +205,7 @@ const struct plan_preset plan_presets[] = {
 };
 
 static const struct plan defaults = {
-    .preset = "custom", .alpha = 1, .rate = 1, .hot = 100};
+    .preset = "custom", .alpha = 1, .rate = 1, .hot = 100, .grace = -0.5};
 
 /* The string and, for each key it has, the place it stands at, from 1; 0: not given. */
 struct plan_text {
@@ -220,9 +237,12 @@ static const char *lacks(const struct plan *plan, int key)
         return plan->what == PLAN_BLOCK ? NULL : "what=block";
     case KEY_WEIGHT:
     case KEY_WIRE:
+    case KEY_QUORUM:
         return plan->what == PLAN_MEAN || plan->what == PLAN_BLOCK
                    ? NULL
                    : "what=mean or what=block";
+    case KEY_GRACE:
+        return plan->quorum > 0 ? NULL : "a plan with quorum=";
     case KEY_HOT:
         return plan->when == PLAN_NEVER || plan->when == PLAN_CONTROL
                    ? "when=shadow or when=every"
@@ -249,6 +269,7 @@ static bool check_uses(struct draft *draft, struct plan_text *source)
         [OPTION_INT] = sizeof(int64_t), [OPTION_REAL] = sizeof(double),
         [OPTION_BOOL] = sizeof(bool),   [OPTION_CHOICE] = sizeof(int),
         [OPTION_RATE] = sizeof(double), [OPTION_TIME] = sizeof(double),
+        [OPTION_LAPSE] = sizeof(double),
     };
     const struct draft none = {.plan = defaults};
     for (int key = 0; key < N_KEYS; key++) {
@@ -321,6 +342,14 @@ static bool check_rules(struct draft *draft, struct plan_text *source)
         return FAIL(source,
                     "at place %zu: what=gradient is only for when=every,every=1,delay=0",
                     at);
+    if (plan->quorum >= 1 && plan->quorum > floor(plan->quorum))
+        return FAIL(source, "quorum at place %zu: a whole number, or a share below 1",
+                    place[KEY_QUORUM]);
+    if (plan->quorum > 0 && plan->weight == PLAN_STEPS)
+        return FAIL(source,
+                    "quorum at place %zu with weight=steps at place %zu: work that comes "
+                    "late would count twice",
+                    place[KEY_QUORUM], place[KEY_WEIGHT]);
     if (plan->delay > plan->every)
         return FAIL(source,
                     "at place %zu: delay=%lld is above every=%lld; allowed: 0 to every",
@@ -495,6 +524,11 @@ bool plan_needs_snapshot(const struct plan *plan)
 bool plan_keeps_squares(const struct plan *plan)
 {
     return plan->what != PLAN_BLOCK && plan->merge != PLAN_DELTA;
+}
+
+bool plan_carries(const struct plan *plan)
+{
+    return plan->quorum > 0 && (plan->what == PLAN_BLOCK || plan->merge == PLAN_DELTA);
 }
 
 bool plan_has_central(const struct plan *plan)

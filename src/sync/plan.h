@@ -43,6 +43,9 @@ struct plan {
     /* tables: touches between rounds after which rows are averaged over machines, by
      * degrees, instead of summed; 0: all are summed */
     int64_t hot;
+    /* members that close a round once the grace is over: a number, below 1 a share of
+     * all; 0: all. Grace: seconds; below 0, a factor of the time that the quorum took */
+    double quorum, grace;
 };
 
 struct plan_preset {
@@ -74,6 +77,10 @@ bool plan_needs_snapshot(const struct plan *plan);
 /* Whether a merge stays between the two vectors that it merges, so that sums of squares
  * stay above zero. */
 bool plan_keeps_squares(const struct plan *plan);
+
+/* With a quorum, who missed a round carries its work on to the next result, and counts in
+ * the round by the last one; else it pulls towards nothing. */
+bool plan_carries(const struct plan *plan);
 
 /* Whether there is a central copy, or a global version. */
 bool plan_has_central(const struct plan *plan);

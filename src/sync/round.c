@@ -11,6 +11,14 @@
  *               b; G += eta (nesterov ? b + mu s : s), and merges g = G; eta and mu are
  *               the plan's or those of outer_step.c, by the number of the round, which
  *               goes with G and s
+ *   stepping    the outer state alone, where late members carry their work and the merge
+ *               is delayed: others may need G before
+ *
+ * Where late members carry their work (plan_carries), a trainer that has missed rounds
+ * gets a base, the G' that they left, before its next snapshot or while its exchange is
+ * open: w += G' - G, so that w - G stays, and the same to a contribution that has not
+ * been in a round. Of a contribution that is in the base already, for this trainer did
+ * not see its round's end, the base is the result.
  *
  * Invariants. 1 Only the state exchange stores into a replica; all else adds. 2 G and s
  * of all trainers are the same bits between rounds: they come from the same c by the same
@@ -42,10 +50,11 @@ static bool uses_outer(const struct plan *plan)
 }
 
 /* Encoded means of this plan are differences from the last result, which outer[0] then
- * holds; a block's are differences from G, which is outer[0] anyway. */
+ * holds; a block's are differences from G, which is outer[0] anyway. The same where
+ * absent members count by the last result. */
 static bool keeps_result(const struct plan *plan, const struct fabric *fabric)
 {
-    return plan->what == PLAN_MEAN && fabric->wire != WIRE_F32;
+    return plan->what == PLAN_MEAN && (fabric->wire != WIRE_F32 || plan_carries(plan));
 }
 
 /* descant_mean takes any buffer, in pieces of this room; most are gradients of the
@@ -70,6 +79,9 @@ struct fabric_start round_needs(const struct plan *plan, const struct fabric *fa
                     plan->what != PLAN_GRADIENT,
         .collective = collective,
         .gradients = plan->what == PLAN_GRADIENT,
+        .quorum = plan->quorum,
+        .grace = plan->grace,
+        .carries = plan_carries(plan),
         .center = plan->what == PLAN_ELASTIC,
         .n_outer = uses_outer(plan) ? 2 : keeps_result(plan, fabric),
     };
@@ -127,7 +139,7 @@ static bool renews_outer(const struct round *r)
 
 void round_set_outer(struct round *r, uint64_t rounds)
 {
-    r->outer_rounds = rounds;
+    r->outer_rounds = r->fabric->outer_note = rounds;
     r->watch = (struct outer_watch){.cosine = 0};
 }
 
@@ -141,7 +153,8 @@ static void open_round(struct round *r, struct exchange exchange, bool released)
     r->exchange.in = copies(r) ? &r->copy : &r->replica->live;
     r->at = 0;
     r->released = released;
-    r->arrived = r->bad = r->reloaded = r->call = false;
+    r->arrived = r->bad = r->reloaded = r->call = r->asked = r->stepped = false;
+    r->missed = atomic_load_explicit(&r->fabric->missed, memory_order_relaxed);
     r->part = (struct fabric_part){.n = 0};
     r->sum = (struct distance){0, 0};
     r->turn = (struct turn){0, 0, 0};
@@ -171,6 +184,13 @@ void round_begin_final_mean(struct round *r)
 void round_release(struct round *r)
 {
     r->released = true;
+}
+
+bool round_ends(const struct round *r, int due)
+{
+    uint64_t missed = atomic_load_explicit(&r->fabric->missed, memory_order_relaxed);
+    bool late = !r->arrived && missed != r->missed;
+    return r->state != ROUND_IDLE && due != 0 && !(late && !(due & PLAN_DUE_SNAPSHOT));
 }
 
 void round_abandon(struct round *r)
@@ -220,8 +240,34 @@ static void each(struct round *r, size_t n, replica_fn *fn, void *context)
     r->at += n;
 }
 
+static enum round_progress take_base(struct round *r, const struct fabric_part *part)
+{
+    r->part = *part;
+    r->at = part->from;
+    r->back = r->state;
+    r->state = ROUND_MERGING;
+    return ROUND_WORKED;
+}
+
+/* Polls while no exchange is open, and takes the base of rounds that were missed. */
+static enum round_progress look_for_base(struct round *r)
+{
+    struct fabric_part part;
+    enum fabric_progress progress = r->fabric->type->poll(r->fabric, &part);
+
+    if (progress == FABRIC_FAILED)
+        return ROUND_FAILED;
+    if (progress == FABRIC_PART && part.base)
+        return take_base(r, &part);
+    return progress == FABRIC_CALLED ? ROUND_CALLED : ROUND_RESTING;
+}
+
 static enum round_progress take_snapshot(struct round *r)
 {
+    if (plan_carries(r->plan) && r->exchange.kind == EXCHANGE_MEAN && !r->asked) {
+        r->asked = true;
+        return look_for_base(r) == ROUND_FAILED ? ROUND_FAILED : ROUND_WORKED;
+    }
     if ((copies(r) || renews_outer(r)) && r->at < r->replica->n) {
         struct copy_in c = {r, true};
         each(r, piece(r, r->replica->n), copy_in, &c);
@@ -239,9 +285,15 @@ static void merge_piece(void *context, float *memory, size_t at, size_t n)
 {
     struct round *r = context;
     const struct plan *plan = r->plan;
+    struct distance unused = {0, 0};
+    if (r->part.base && !r->part.merged) {
+        r->kernels->delta(memory, r->part.outer[0] + at, r->fabric->outer[0] + at, 1, n,
+                          &unused);
+        return;
+    }
     const float *g = r->part.out + (at - r->part.from);
-    bool outer = uses_outer(plan);
-    if (r->part.kind == EXCHANGE_STATE || r->exchange.final) {
+    bool outer = uses_outer(plan) && !r->part.base;
+    if ((r->part.kind == EXCHANGE_STATE && !r->part.base) || r->exchange.final) {
         if (!r->part.own && !r->call)
             r->kernels->copy(memory, g, n);
         return;
@@ -263,6 +315,10 @@ static void outer_piece(struct round *r, size_t from, size_t n)
 {
     float *G = r->fabric->outer[0], *s = r->fabric->outer[1];
     const struct plan *plan = r->plan;
+    struct distance unused = {0, 0};
+    if (r->part.base && !r->part.merged && r->back == ROUND_EXCHANGING && copies(r))
+        r->kernels->delta(r->fabric->contribution + from, r->part.outer[0] + from,
+                          G + from, 1, n, &unused);
     if (r->loaded != NULL && r->outer_loaded && r->part.own)
         r->kernels->copy(r->fabric->center + from, r->loaded + from, n);
     if (G == NULL)
@@ -297,7 +353,7 @@ static void end_outer(struct round *r)
         round_set_outer(r, r->part.note);
     if (r->part.kind == EXCHANGE_STATE || r->exchange.final)
         return;
-    r->outer_rounds++;
+    r->fabric->outer_note = ++r->outer_rounds;
     enum outer_verdict verdict = outer_watch(&r->watch, r->plan, r->step, &r->turn);
     if (verdict != OUTER_FITS && r->fabric->rank == 0)
         log_say(
@@ -311,7 +367,7 @@ static void end_outer(struct round *r)
 static enum round_progress finish(struct round *r)
 {
     if (r->exchange.kind == EXCHANGE_STATE && !r->call)
-        r->outer_loaded = false;
+        r->outer_loaded = r->fabric->outer_loads = false;
     r->states += r->reloaded && !r->call;
     r->distance = r->sum.g2 > 0 && isfinite(r->sum.d2) ? r->sum.d2 / r->sum.g2 : 0;
     r->state = ROUND_IDLE;
@@ -320,16 +376,40 @@ static enum round_progress finish(struct round *r)
 
 static enum round_progress merge(struct round *r)
 {
+    size_t end = r->part.from + r->part.n, from = r->at;
+    if (from < end) {
+        size_t n = piece(r, end);
+        if (!r->part.base && !r->stepped)
+            outer_piece(r, from, n);
+        each(r, n, merge_piece, r);
+        if (r->part.base)       /* the vector moves from G to the base */
+            outer_piece(r, from, n);
+        return ROUND_WORKED;
+    }
+    if (!r->stepped)
+        end_outer(r);
+    if (r->part.base && !r->part.merged) {
+        r->state = r->back;
+        r->at = 0;
+        return ROUND_WORKED;
+    }
+    if (r->arrived)
+        return finish(r);
+    r->state = ROUND_EXCHANGING;
+    return ROUND_WORKED;
+}
+
+static enum round_progress step_outer(struct round *r)
+{
     size_t end = r->part.from + r->part.n;
     if (r->at < end) {
         size_t n = piece(r, end);
         outer_piece(r, r->at, n);
-        each(r, n, merge_piece, r);
+        r->at += n;
         return ROUND_WORKED;
     }
     end_outer(r);
-    if (r->arrived)
-        return finish(r);
+    r->stepped = true;
     r->state = ROUND_EXCHANGING;
     return ROUND_WORKED;
 }
@@ -362,7 +442,7 @@ static enum round_progress exchange_done(struct round *r)
     bool elastic = r->exchange.kind == EXCHANGE_ELASTIC, own_bad = r->fabric->own_bad;
     bool heals = elastic && own_bad && r->plan->heal;
     r->bad |= own_bad;
-    if (r->reloaded || (!delayed(r) && !heals))
+    if (r->reloaded || r->part.base || (!delayed(r) && !heals))
         return finish(r);
     r->arrived = true;
     if (elastic)
@@ -390,9 +470,13 @@ static enum round_progress exchange(struct round *r)
     case FABRIC_WORKED:
         return ROUND_WORKED;
     case FABRIC_PART:
+        if (part.base)
+            return take_base(r, &part);
         r->bad |= r->fabric->own_bad;
         if (delayed(r) && r->held == NULL && part.kind != EXCHANGE_STATE) {
             r->part = part;         /* a mean stays in place until the next begin */
+            r->at = part.from;
+            r->state = plan_carries(r->plan) ? ROUND_STEPPING : r->state;
             return ROUND_WORKED;
         }
         return take_part(r, &part);
@@ -406,17 +490,26 @@ static enum round_progress exchange(struct round *r)
 
 enum round_progress round_advance(struct round *r)
 {
-    struct fabric_part part;
     switch (r->state) {
     case ROUND_IDLE:
-        return r->fabric->type->poll(r->fabric, &part) == FABRIC_CALLED ? ROUND_CALLED
-                                                                          : ROUND_RESTING;
+        return look_for_base(r);
     case ROUND_SNAPSHOT:
         return take_snapshot(r);
     case ROUND_EXCHANGING:
         return exchange(r);
+    case ROUND_STEPPING:
+        return step_outer(r);
     case ROUND_MERGING:
         return merge(r);
     }
     return ROUND_FAILED;
+}
+
+enum round_progress round_open(struct round *r)
+{
+    while (r->state == ROUND_SNAPSHOT ||
+           (r->state == ROUND_MERGING && r->part.base && !r->part.merged))
+        if (round_advance(r) == ROUND_FAILED)
+            return ROUND_FAILED;
+    return ROUND_WORKED;
 }

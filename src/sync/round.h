@@ -10,7 +10,13 @@
 #include "sync/outer_step.h"
 #include "sync/replica.h"
 
-enum round_state { ROUND_IDLE, ROUND_SNAPSHOT, ROUND_EXCHANGING, ROUND_MERGING };
+enum round_state {
+    ROUND_IDLE,
+    ROUND_SNAPSHOT,
+    ROUND_EXCHANGING,
+    ROUND_STEPPING,
+    ROUND_MERGING
+};
 
 enum round_progress {
     ROUND_RESTING,      /* idle, and not called */
@@ -33,6 +39,10 @@ struct round {
     struct extent copy_extent;
     size_t at;                      /* the next float of the piece loop */
     struct fabric_part part;        /* being merged */
+    enum round_state back;          /* after a part that is a base */
+    bool asked;                     /* whether a base has come before the snapshot */
+    bool stepped;                   /* the outer state is the part's already */
+    uint64_t missed;                /* rounds missed before this one began */
     bool released;                  /* the merge may happen when the result is here */
     bool arrived;                   /* the result is here */
     bool bad;                       /* the contribution held NaN or Inf */
@@ -77,6 +87,15 @@ void round_set_outer(struct round *r, uint64_t rounds);
 
 /* Before a segment is detached: puts its last values into the copies that others read. */
 void round_keep(struct round *r, const struct replica_segment *segment);
+
+/* Whether a step at which the plan has this due must end the open round first. Delayed
+ * plans: a merge whose round has closed without this trainer is put off to the next
+ * snapshot, by when the next round will have ended. */
+bool round_ends(const struct round *r, int due);
+
+/* Advances up to where the exchange is open, and none of the trainer's own vectors is to
+ * be read or moved: WORKED, or FAILED. */
+enum round_progress round_open(struct round *r);
 
 /* Drops the round; the others finish it without this trainer. */
 void round_abandon(struct round *r);

@@ -109,7 +109,8 @@ static enum round_progress answer(struct descant *job)
 static enum round_progress advance_round(struct descant *job)
 {
     const struct round *r = &job->round;
-    bool exchanges = r->state == ROUND_EXCHANGING && !r->released && !r->arrived;
+    bool exchanges = (r->state == ROUND_EXCHANGING || r->state == ROUND_STEPPING) &&
+                     !r->released && !r->arrived;
     if (job->plan.when != PLAN_SHADOW && !exchanges)
         return answer(job);
     enum round_progress progress = job_advance(job);

@@ -41,7 +41,7 @@ struct simulation {
     const struct fabric_type *type;
     struct simulated *world;
     struct simulated_trainer *trainers;
-    bool fixed;                 /* no trainer comes late or dies */
+    bool fixed;                 /* no trainer comes late, dies, or is not waited for */
     uint64_t began_ns;
     uint64_t next_ns;           /* no step ends, and no trainer comes, before */
     uint64_t moved_ns;          /* a step, or a round, ended last */
@@ -206,7 +206,7 @@ static void make_step(struct simulation *s, int i)
         apply(s, x);
         if (s->plan.when == PLAN_EVERY) {
             int due = plan_due(&s->plan, x->t0 + x->t);
-            if (due != 0 && x->round.state != ROUND_IDLE) {
+            if (round_ends(&x->round, due)) {
                 /* its snapshot, if any, when it is merged */
                 round_release(&x->round);
                 x->blocked = true;
@@ -297,7 +297,8 @@ static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
         begin(x, true);
         return true;
     case ROUND_HELD:                /* the trainer serves the others meanwhile */
-        return s->type->poll(x->fabric, &(struct fabric_part){.n = 0}) == FABRIC_WORKED;
+        s->type->serve(x->fabric);
+        return false;
     case ROUND_FAILED:
         *failed = true;
         return false;
@@ -448,7 +449,7 @@ descant_status simulation_run(struct simulation **out, const struct simulation_o
     s->o = *o;
     s->plan = plan;
     s->type = o->fabric->type;
-    s->fixed = o->die_at == NULL && o->join_s == NULL;
+    s->fixed = o->die_at == NULL && o->join_s == NULL && plan.quorum <= 0;
     const struct simulated_options world = {
         .ranks = o->trainers,
         .per_host = o->world.per_host,

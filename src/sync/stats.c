@@ -23,6 +23,7 @@ void stats_round(struct stats *s, const struct stats_merge *merge)
 {
     stats_add(&s->rounds, 1);
     stats_add(&s->gap_sum, merge->gap);
+    stats_add(&s->merged, merge->merged);
     if (merge->gap > atomic_load_explicit(&s->gap_max, memory_order_relaxed))
         atomic_store_explicit(&s->gap_max, merge->gap, memory_order_relaxed);
     atomic_store_explicit(&s->age_steps, merge->age_steps, memory_order_relaxed);

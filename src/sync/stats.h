@@ -12,6 +12,7 @@ enum { STATS_BUCKETS = 16 * 64 };
 struct stats {
     _Atomic uint64_t rounds, stall_ns, copy_ns, shadow_cpu_ns, events_cpu_ns;
     _Atomic uint64_t gap_sum, gap_max, age_steps, age_ns;
+    _Atomic uint64_t merged;            /* steps that results have */
     _Atomic double distance, outer_rate, outer_momentum, outer_cosine;
     /* histograms: 16 buckets to each power of two */
     _Atomic uint32_t gaps[STATS_BUCKETS];       /* steps */
@@ -21,6 +22,7 @@ struct stats {
 
 struct stats_merge {
     uint64_t gap;                       /* steps since the last one */
+    uint64_t merged;                    /* steps that its result has for the first time */
     uint64_t age_steps, age_ns;         /* since its round began */
     uint64_t exchange_ns;               /* of that, until the result was here */
     double distance;

@@ -26,8 +26,6 @@ static descant_status check(struct descant *job, const char *call)
 
 static descant_status merge_now(struct descant *job, uint64_t t, uint64_t *waited)
 {
-    if (job->round.state == ROUND_IDLE)     /* a reload or a bad round ended it early */
-        return DESCANT_OK;
     round_release(&job->round);
     descant_status status = job_drive(job, false, 0, waited);
     if (status == DESCANT_OK)
@@ -53,17 +51,15 @@ static descant_status delayed_step(struct descant *job, uint64_t t)
     waited += clock_now_ns() - came;
     if (atomic_load(&job->failure))
         status = job_broken(job);
-    if (status == DESCANT_OK && (due & PLAN_DUE_MERGE))
+    if (status == DESCANT_OK && round_open(&job->round) == ROUND_FAILED)
+        status = job_broken(job);
+    if (status == DESCANT_OK && round_ends(&job->round, due))
         status = merge_now(job, t, &waited);
     if (status == DESCANT_OK && (due & PLAN_DUE_SNAPSHOT)) {
-        if (job->round.state != ROUND_IDLE)     /* a joiner's round that was never due */
-            status = merge_now(job, t, &waited);
-        if (status == DESCANT_OK)
-            job_round_begins(job, t, false);
-        while (status == DESCANT_OK && job->round.state == ROUND_SNAPSHOT)
-            if (round_advance(&job->round) == ROUND_FAILED)
-                status = job_broken(job);
-        if (status == DESCANT_OK)
+        job_round_begins(job, t, false);
+        if (round_open(&job->round) == ROUND_FAILED)
+            status = job_broken(job);
+        else
             shadow_ring(job);
     }
     job->next_due = number + 1;

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/* Rounds that do not wait for everybody (docs/members.md), as real processes over TCP.
+ *
+ * Each step of each trainer adds 1 to all of its parameters. So where a round's step is plain
+ * averaging, the mean of all replicas in the end is the sum of all steps that were made ÷
+ * trainers, to the bit: as long as no work is lost, and none counts twice, whoever was late. */
+#include "harness/folder.h"
+#include "harness/jobs.h"
+#include "harness/processes.h"
+#include "harness/suite.h"
+#include "harness/tcp.h"
+#include "harness/wait.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FLOATS = 3000, TRAINERS = 4 };
+
+struct shown {
+    _Atomic uint64_t steps, rounds, missed, stall_ns;
+    _Atomic int members;
+    _Atomic float least, most;      /* of its parameters, at the end */
+};
+
+static struct page {
+    struct shown trainers[TRAINERS];
+    _Atomic uint64_t step_ns[TRAINERS];
+    _Atomic bool stop;              /* written by the test, read by trainers */
+} *page;                            /* made before they are forked */
+
+static char address[300];
+static pid_t pids[TRAINERS];
+
+static void show(struct descant *job, struct shown *mine)
+{
+    struct descant_stats stats;
+    struct descant_members members;
+
+    descant_stats(job, &stats);
+    descant_members(job, &members);
+    mine->rounds = stats.rounds;
+    mine->missed = stats.missed;
+    mine->stall_ns = stats.stall_ns;
+    mine->members = members.size;
+    mine->steps++;
+}
+
+/* Its exit status. */
+static int train(const char *plan, int rank)
+{
+    struct descant *job = open_job(address, plan, rank, TRAINERS);
+    struct shown *mine = &page->trainers[rank];
+    float *w = descant_alloc(job, "w", FLOATS);
+
+    if (descant_start(job) != DESCANT_OK)
+        return 2;
+    while (!page->stop) {
+        for (int k = 0; k < FLOATS; k++)
+            w[k] += 1;
+        if (descant_step(job) != DESCANT_OK)
+            return 4;
+        show(job, mine);
+        clock_sleep_until(clock_now_ns() + page->step_ns[rank]);
+    }
+    if (descant_finish(job, DESCANT_FINAL_MEAN) != DESCANT_OK)
+        return 5;
+    float least = w[0], most = w[0];
+    for (int k = 1; k < FLOATS; k++) {
+        least = w[k] < least ? w[k] : least;
+        most = w[k] > most ? w[k] : most;
+    }
+    mine->least = least;
+    mine->most = most;
+    return descant_close(job) == DESCANT_OK ? 0 : 6;
+}
+
+static void begin_all(const char *plan)
+{
+    struct tcp_options at;
+
+    snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
+    unlink(said_file);
+    tcp_test_address(&at, "127.0.0.1", TRAINERS);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=%d", at.port, TRAINERS);
+    page = share_memory(sizeof *page);
+    for (int k = 0; k < TRAINERS; k++)
+        page->step_ns[k] = 1000000;
+    for (int k = 0; k < TRAINERS; k++) {
+        FILE *out;
+        pids[k] = fork_saying(&out, SIGKILL);
+        if (pids[k] == 0) {
+            dup2(fileno(out), STDERR_FILENO);
+            setenv("DESCANT_LOG", "info", 1);
+            _exit(train(plan, k));
+        }
+    }
+}
+
+#define AWAIT(condition)                                                                \
+    do {                                                                                \
+        read_said();                                                                    \
+        WAIT_UNTIL(condition, "%.2000s", (read_said(), said));                          \
+    } while (0)
+
+static uint64_t steps_of(int k)
+{
+    return page->trainers[k].steps;
+}
+
+static uint64_t rounds_of(int k)
+{
+    return page->trainers[k].rounds;
+}
+
+/* All end, with the same parameters; returns the sum of all steps. */
+static uint64_t end_all(void)
+{
+    uint64_t sum = 0;
+
+    page->stop = true;
+    for (int k = 0; k < TRAINERS; k++) {
+        ck_assert_msg(end_of(pids[k]) == 0, "trainer %d: %.2000s", k, (read_said(), said));
+        sum += steps_of(k);
+    }
+    for (int k = 0; k < TRAINERS; k++) {
+        ck_assert_float_eq(page->trainers[k].least, page->trainers[0].least);
+        ck_assert_float_eq(page->trainers[k].most, page->trainers[0].most);
+    }
+    return sum;
+}
+
+/* Which trainer is slow: the coordinator of the rounds, which rank 0 is, or another one. */
+static const struct {
+    const char *plan;
+    int slow;
+    bool exact;         /* no shadow adds to parameters while a step does */
+} cases[] = {
+    {"bmuf,every=8,rate=1,momentum=0,quorum=3", 2, true},
+    {"bmuf,every=8,rate=1,momentum=0,quorum=0.5", 0, true},
+    {"dasgd-delta,every=8,delay=4,quorum=3", 3, true},
+    {"dasgd-delta,every=4,delay=4,quorum=2,grace=5ms", 0, true},
+    {"diloco-delta,every=10,delay=3,rate=1,momentum=0,quorum=3", 1, true},
+    {"ma,every=8,merge=delta,quorum=3", 1, true},
+    {"shadow-delta,quorum=3", 2, false},
+    {"shadow-bmuf,quorum=2", 1, false},
+    {"diloco,every=10,quorum=3", 1, false},
+    {"dasgd-delta,every=8,delay=4,wire=q8,quorum=3", 3, false},
+    {"ma,every=8,quorum=3", 3, false},
+    {"dasgd,every=8,delay=2,quorum=3", 0, false},
+    {"shadow-ma,quorum=3", 1, false},
+};
+
+START_TEST(the_slow_hold_up_nobody)
+{
+    int slow = cases[_i].slow;
+    bool every = strncmp(cases[_i].plan, "shadow", 6) != 0;
+
+    begin_all(cases[_i].plan);
+    for (int k = 0; k < TRAINERS; k++)
+        AWAIT(page->trainers[k].members == TRAINERS && rounds_of(k) > 2);
+    page->step_ns[slow] = 40000000;
+    int other = (slow + 1) % TRAINERS;
+    uint64_t slow_steps = steps_of(slow), steps = steps_of(other), rounds = rounds_of(other);
+    uint64_t slow_rounds = rounds_of(slow);
+    AWAIT(steps_of(other) > steps + 600 && rounds_of(other) > rounds + 20 &&
+          rounds_of(slow) > slow_rounds + 2);
+    /* with all waiting for it they would make as many steps as it does */
+    uint64_t made = steps_of(slow) - slow_steps;
+    if (every)
+        ck_assert_msg(made * 4 < steps_of(other) - steps, "%d steps of the slow, %d of others",
+                      (int)made, (int)(steps_of(other) - steps));
+    AWAIT(!every || page->trainers[slow].missed > 3);
+    page->step_ns[slow] = 1000000;
+    rounds = rounds_of(slow);
+    AWAIT(rounds_of(slow) > rounds + 5);
+    uint64_t sum = end_all();
+    float mean = (float)sum / TRAINERS, got = page->trainers[0].least;
+    if (cases[_i].exact)
+        ck_assert_float_eq(page->trainers[0].most, mean);
+    if (cases[_i].exact)
+        ck_assert_float_eq(got, mean);
+    else if (strstr(cases[_i].plan, "shadow-delta") || strstr(cases[_i].plan, "q8"))
+        ck_assert_float_eq_tol(got, mean, mean / 20);
+}
+END_TEST
+
+/* One is stopped for a while, again and again, and by chance who; no work is lost. */
+START_TEST(pauses_lose_no_work)
+{
+    begin_all(cases[_i].plan);
+    for (int k = 0; k < TRAINERS; k++)
+        AWAIT(page->trainers[k].members == TRAINERS && rounds_of(k) > 2);
+    for (int pause = 0; pause < 12; pause++) {
+        int one = (pause * 7 + pause / 4) % TRAINERS, other = (one + 1) % TRAINERS;
+        kill(pids[one], SIGSTOP);
+        uint64_t rounds = rounds_of(other), until = clock_now_ns() + 1000000000;
+        /* those without their coordinator, and owners of what it is in, wait for it */
+        while (rounds_of(other) < rounds + 3 && clock_now_ns() < until)
+            clock_sleep_until(clock_now_ns() + 5000000);
+        kill(pids[one], SIGCONT);
+        rounds = rounds_of(one);
+        AWAIT(rounds_of(one) > rounds + 1);
+    }
+    uint64_t sum = end_all();
+    ck_assert_float_eq(page->trainers[0].least, (float)sum / TRAINERS);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *slow = new_case("slow", 120), *pauses = new_case("pauses", 120);
+
+    tcase_add_loop_test(slow, the_slow_hold_up_nobody, 0, N(cases));
+    tcase_add_loop_test(pauses, pauses_lose_no_work, 0, 5);
+    return run_cases(slow, pauses, NULL);
+}
