@@ -12,10 +12,13 @@ join    a third host joins two with a model of JOIN_BYTES: their steps/s meanwhi
         its first step is done, in parts: until its process runs (process_s), the job is open, there
         is memory for the model, a first MB has come (wait_s), the last one has (transfer_s), the job
         has started, and the step is done
+slow    one host of four is slow: its steps take ten times as long (steps), or it is stopped for 2 s of
+        each 10 (pauses), or its link has a hundredth of the rate (link); under each plan, and where
+        that can have a quorum, with quorum=3, too
 cuts    groups of 1 and 1, 2 and 2, 1 and 3 hosts (the first coordinator is alone) cannot reach each
         other for CUT_S, and then can again
 
-A trainer of kills, join and cuts is bench/cluster/member.c: a step each 5 ms, of which it works
+A trainer of kills, join, slow and cuts is bench/cluster/member.c: a step each 5 ms, of which it works
 HOSTS_WORK_MS, so two cores are enough for four hosts; with less of it for several of these runs at once.
 Steps/s are of windows of 1 s, at each tenth of a second, from a trainer's first step to its end. Starting
 trainers take CPU, too: each 5 ms for which a trainer was ready to run and had no core (schedstat) counts as
@@ -23,7 +26,8 @@ a step, up to 200 a second, but not in steps_per_s_raw and least_per_s_raw.
 
 BUILD: where the program is (build/gcc). HOSTS_PLANS: the plans, with spaces between them. HOSTS_BYTES
 (4M): the model of kills and cuts. HOSTS_WORK_MS (1). HOSTS_LINK (1gbit). KILLS_MINUTES (30),
-LOSS_EXAMPLES (1000000), LOSS_SEEDS (8), JOIN_BYTES (1000M), JOIN_S (40: before the joiner), CUT_S (300)."""
+LOSS_EXAMPLES (1000000), LOSS_SEEDS (8), JOIN_BYTES (1000M), JOIN_S (40: before the joiner), CUT_S (300),
+SLOW_S (15), SLOW_CASES (steps pauses link)."""
 
 import json
 import math
@@ -43,6 +47,7 @@ HOSTS = pathlib.Path(os.environ.get("HOSTS", "/nowhere"))
 LINK = os.environ.get("HOSTS_LINK", "1gbit")
 RATE = {"gbit": 1e9, "mbit": 1e6}
 STEP_MS = 5
+SLOWER, PAUSED_S, PAUSE_EACH_S = 10, 2, 10
 SHADOW = "shadow-ma,gap=40 shadow-easgd,gap=40"      # a round each 0.2 s: four hosts have two cores
 DELAYED = "dasgd-delta,every=40,delay=40"
 T95 = [6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771,
@@ -193,9 +198,10 @@ def whole_lines(path, most=None):
                 if line.startswith(b"{") and line.endswith(b"}")]
 
 
-def member(plan, size):
+def member(plan, size, slow_rank=None):
     return lambda rank, number: [str(HOSTS / "member"), plan, str(size),
-                                 str(setting("HOSTS_WORK_MS", 1.0))]
+                                 str(setting("HOSTS_WORK_MS", 1.0)),
+                                 str(STEP_MS * (SLOWER if rank == slow_rank else 1))]
 
 
 def one_model(job):
@@ -458,7 +464,57 @@ def part_cuts():
                 merged_s=merged_s, one_model=one_model(job))
 
 
-PARTS = {"kills": part_kills, "loss": part_loss, "join": part_join, "cuts": part_cuts}
+SLOW = ("ma,every=40 dasgd,every=40,delay=20 dasgd-delta,every=40,delay=20 diloco,every=40 "
+        "shadow-easgd,gap=40 shadow-ma,gap=40 shadow-bmuf,gap=40 shadow-delta,gap=40")
+
+
+def pause(life, seconds):
+    os.kill(life.process.pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    os.kill(life.process.pid, signal.SIGCONT)
+
+
+def part_slow():
+    seconds = setting("SLOW_S", 15.0)
+    plans = [plan + quorum for plan in setting("HOSTS_PLANS", SLOW).split()
+             for quorum in ("", ",quorum=3") if not (quorum and "easgd" in plan)]
+    for case in setting("SLOW_CASES", "steps pauses link").split():
+        alone = {"steps": 1 / SLOWER, "pauses": 1 - PAUSED_S / PAUSE_EACH_S, "link": 1}[case]
+        for plan in plans:
+            job = Job(4, member(plan, bytes_of(setting("HOSTS_BYTES", "4M")),
+                                3 if case == "steps" else None))
+            job.together(60)
+            if case == "link":
+                number = float(LINK[:-4]) * RATE[LINK[-4:]] / 100
+                hosts("link", "host3", f"{number / 1e6:g}mbit")
+            job.rest(3)
+            began = {life.rank: life.last() for life in job.living()}
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                if case == "pauses":
+                    pause(job.living()[3], PAUSED_S)
+                    time.sleep(max(0, min(PAUSE_EACH_S - PAUSED_S, until - time.monotonic())))
+                else:
+                    job.rest(1)
+            ended = {life.rank: life.last() for life in job.living()}
+            rates = []
+            for rank in range(4):
+                a, b = began[rank], ended[rank]
+                queued = (b["queued_ns"] - a["queued_ns"]) / 1e6 / STEP_MS * (alone if rank == 3 else 1)
+                own = alone if rank == 3 else 1
+                rates.append(min((b["steps"] - a["steps"] + queued) * STEP_MS / (b["ms"] - a["ms"]), own))
+            hosts("link", "host3", LINK)
+            job.finish()
+            say("slow", case=case, plan=plan, job_to_alone=sum(rates) / (3 + alone),
+                others=sum(rates[:3]) / 3, slow_one=rates[3] / alone,
+                rounds_per_s=1e3 * (ended[0]["rounds"] - began[0]["rounds"]) /
+                (ended[0]["ms"] - began[0]["ms"]),
+                missed=ended[3]["missed"] - began[3]["missed"],
+                merged=job.lives[3].last()["merged"] / max(job.lives[3].last()["steps"], 1),
+                one_model=one_model(job))
+
+
+PARTS = {"kills": part_kills, "loss": part_loss, "join": part_join, "slow": part_slow, "cuts": part_cuts}
 
 
 def main():

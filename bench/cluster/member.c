@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A trainer of a job whose hosts come and go, which tells how it fares: member PLAN BYTES
- * WORK_MS. The job is the launcher's: DESCANT_JOB, RANK, WORLD_SIZE.
+ * WORK_MS [STEP_MS]. The job is the launcher's: DESCANT_JOB, RANK, WORLD_SIZE.
  *
- * A step begins 5 ms after the one before, or at once where that is past: time that is
+ * A step begins STEP_MS, 5, after the one before, or at once where that is past: time that is
  * lost is not made up. It works on the replica for WORK_MS. So a step that waits is lost,
  * and the CPU that others take, such as trainers that start, is seen apart from that:
  * queued_ns is the time for which this thread was ready to run and had no core.
@@ -19,11 +19,11 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { STEP_NS = 5000000, WINDOW_MS = 100, PIECE = 4096 };
+enum { WINDOW_MS = 100, PIECE = 4096 };
 
 static volatile sig_atomic_t ends;
 static double main_ms, opened_ms, memory_ms, stepped_ms;
-static int64_t work_ns;
+static int64_t work_ns, step_ns = 5000000;
 
 static void note(int signal)
 {
@@ -85,10 +85,11 @@ static void say(struct descant *job, const char *kind, const float *w, size_t n)
     printf("{\"kind\":\"%s\",\"ms\":%.3f,\"main_ms\":%.3f,\"opened_ms\":%.3f,"
            "\"memory_ms\":%.3f,\"stepped_ms\":%.3f,\"rank\":%d,\"steps\":%llu,"
            "\"rounds\":%llu,\"stall_ns\":%llu,\"queued_ns\":%llu,\"members\":%d,"
-           "\"epoch\":%u,\"hash\":\"%llx\"}\n",
+           "\"epoch\":%u,\"missed\":%llu,\"merged\":%llu,\"hash\":\"%llx\"}\n",
            kind, now_ms(), main_ms, opened_ms, memory_ms, stepped_ms, m.rank,
            (unsigned long long)s.steps, (unsigned long long)s.rounds,
            (unsigned long long)s.stall_ns, queued_ns(), m.size, m.epoch,
+           (unsigned long long)s.missed, (unsigned long long)s.merged,
            (unsigned long long)hash);
     fflush(stdout);
 }
@@ -109,7 +110,7 @@ static void train(struct descant *job, float *w, size_t n)
             say(job, "window", NULL, 0);
             said_ns = now;
         }
-        due_ns = due_ns + STEP_NS > now ? due_ns + STEP_NS : now;
+        due_ns = due_ns + step_ns > now ? due_ns + step_ns : now;
         struct timespec due = {due_ns / 1000000000, due_ns % 1000000000};
         while (!ends && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL))
             ;
@@ -123,11 +124,13 @@ int main(int argc, char **argv)
     struct descant *job;
     float *w = NULL;
     main_ms = now_ms();
-    if (argc != 4)
+    if (argc != 4 && argc != 5)
         return 2;
     size_t n = strtoull(argv[2], NULL, 10) / sizeof *w / PIECE * PIECE;
     o.plan = argv[1];
     work_ns = (int64_t)(1e6 * strtod(argv[3], NULL));
+    if (argc == 5)
+        step_ns = (int64_t)(1e6 * strtod(argv[4], NULL));
     sigaction(SIGTERM, &action, NULL);
     if (descant_open(&job, &o))
         fail("open");

@@ -131,6 +131,10 @@ static const struct column {
      "Stall: the share of the workers’ time spent waiting for other trainers.", NULL},
     {"gap", "gap_mean", REPORT_GAP, STEPS, 0,
      "Gap: steps of a trainer between two merges.", NULL},
+    {"missed", "missed", REPORT_FIELDS, COUNT, 0,
+     "Missed: rounds that closed without a trainer, under a plan with a quorum.", NULL},
+    {"merged", "merged_share", REPORT_FIELDS, SHARE, 0,
+     "Merged: the share of a trainer’s steps that results have.", NULL},
     {"supersteps", "supersteps", REPORT_FIELDS, COUNT, 0,
      "Supersteps: steps of the global model, each by the mean of the gradients that had "
      "come.",

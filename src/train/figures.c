@@ -40,6 +40,8 @@ struct train_figures figures_gather(const struct trainer *t, double seconds)
         f.rounds += merges;
         f.merges += merges;
         f.merged_steps += steps;
+        f.missed += get(&seat->missed);
+        f.own_steps += get(&seat->own_steps);
         f.gap += merges > 0 ? steps / merges : 0;
         merging += merges > 0;
         f.lines += atomic_load_explicit(&seat->read.lines, RELAXED);

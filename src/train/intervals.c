@@ -50,6 +50,9 @@ static void log_sync(struct trainer *t, struct json *json, const struct train_fi
     double workers = (double)t->options->workers * (f->trainers ? f->trainers : 1);
 
     json_real(json, "rounds", merges / fmax(f->trainers, 1));
+    if (f->missed > 0)
+        json_real(json, "missed",
+                  grown(&b->sync_logged.missed, f->missed) / fmax(f->trainers, 1));
     json_real(json, "gap", merges > 0 ? steps / merges : (double)NAN);
     json_real(json, "stall_share", stall_s / fmax(took_s * workers, 1e-9));
     json_real(json, "distance", merged(f->distance, f->rounds));

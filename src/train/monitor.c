@@ -49,6 +49,8 @@ void monitor_publish(struct trainer *t)
     put(&seat->rows_waiting, (double)s.rows_waiting);
     put(&seat->rows_age_s, s.rows_age_s);
     put(&seat->rounds, (double)s.rounds);
+    put(&seat->missed, (double)s.missed);
+    put(&seat->own_steps, (double)s.merged);
     atomic_store_explicit(&seat->steps, s.steps, RELAXED);
 }
 

@@ -165,6 +165,11 @@ static void print_summary(struct trainer *t)
                     (r->seconds * (1 - f->stall_share)));
     summary_row(t->out, "shadow's share of a core",
                 merged(100 * f->shadow_share, f->rounds), "%.2f %%");
+    if (f->missed > 0) {
+        summary_row(t->out, "rounds missed", f->missed / f->trainers, "%.0f");
+        summary_row(t->out, "steps that results have",
+                    100 * f->own_steps / fmax((double)f->steps, 1), "%.1f %%");
+    }
     if (f->rows_sent > 0)
         summary_row(t->out, "rows sent to other hosts", f->rows_sent, "%.0f");
     if (t->bsp)
@@ -230,6 +235,10 @@ static void log_summary(struct trainer *t)
     json_real(&json, "stall_share", f->stall_share);
     json_real(&json, "gap_mean", merged(f->gap, f->rounds));
     json_real(&json, "exchange_p99_s", merged(f->exchange_s, f->rounds));
+    if (f->missed > 0) {
+        json_real(&json, "missed", f->missed / f->trainers);
+        json_real(&json, "merged_share", f->own_steps / fmax((double)f->steps, 1));
+    }
     if (t->bsp) {
         json_int(&json, "supersteps", (int64_t)f->supersteps);
         json_int(&json, "gradients", (int64_t)f->gradients);

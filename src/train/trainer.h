@@ -22,7 +22,9 @@ struct train_figures {
     double gap, stall_s, age_s, distance, shadow_cpu_s, rounds;
     double stall_share, shadow_share;               /* of the workers' time; of a core */
     double exchange_s;                              /* 99 of 100 took less */
-    double merges, merged_steps;                    /* of all seats together */
+    double merges, merged_steps;                    /* of all seats together, */
+    double missed, own_steps;   /* and the rounds that they missed, the steps of theirs
+                                   that results have */
     double rows_sent, rows_waiting, rows_age_s;     /* of the one that exchanges them */
     uint64_t lines, bad, steps;
     int trainers;
