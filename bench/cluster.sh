@@ -136,11 +136,11 @@ say() {
 # COMMAND on the core of this host.
 # shellcheck disable=SC2016
 on_its_core='host=$(hostname) && exec taskset -c "$((${host#host} % $(nproc --all)))" "$@"'
-# The same, with its CPU time in a file of $work, as minutes and seconds.
+# The same, with its CPU time in a file of $work, in the last line: minutes and seconds, twice.
 # shellcheck disable=SC2016
 counted='host=$(hostname); work=$1; shift
 taskset -c "$((${host#host} % $(nproc --all)))" "$@"; status=$?
-times | tail -n 1 | tr ms "  " >"$work/cpu.$host"; exit $status'
+times >"$work/cpu.$host"; exit $status'
 
 # COMMAND as one rank on each of the first hosts, of one job.
 launch() {    # mpi, tcp or tls; hosts
@@ -180,7 +180,8 @@ train() {    # [JOB:]PLAN, of the first of the jobs where none is named; hosts, 
         give_up "a run of $1 failed: $(cat "$work/said")"
     rate=$(cat "$work"/log* | sum '"kind":"summary"' '"examples_per_s":' 1)
     stall=$(cat "$work"/log* | sum '"kind":"summary"' '"stall_share":' "$2")
-    cpu=$(cat "$work"/cpu* | awk '{ sum += 60 * ($1 + $3) + $2 + $4 } END { print sum }')
+    cpu=$(for host in "$work"/cpu*; do tail -n 1 "$host"; done | tr ms '  ' |
+        awk '{ sum += 60 * ($1 + $3) + $2 + $4 } END { print sum }')
     least=$(cat "$work"/log* | extreme '"kind":"summary"' '"stall_share":' -1)
     exchange_s=$(cat "$work"/log* | extreme '"kind":"summary"' '"exchange_p99_s":' 1)
     shadow=$(sum "shadow's share of a core" 'core *' 100 <"$work/said")

@@ -213,6 +213,7 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums)
     w.agree_ns = agrees && !w.post ? (uint64_t)(AGREE_S * 1e9) : 0;
     w.quorum = quorums ? (1 + below(20)) / 20.0 : 0;
     w.hasty &= !quorums;
+    w.pulls = quorums && w.wire == WIRE_F32 && !w.elastic && seed % 4 == 0;
     w.verbose = verbose;
     w.dead_s = DEAD_S;
     w.step_ns = (uint64_t)(STEP_S * 1e9);

@@ -250,6 +250,13 @@ static void take_mean(struct ranks_world *w, int rank, const struct fabric_part 
     struct world_trainer *t = &w->trainers[rank];
 
     memcpy(t->next, part->out, w->n * sizeof *t->next);
+    if (w->pulls) {
+        for (size_t i = lineage(w); i < w->n; i += columns(w))
+            t->next[i] = (float)t->lineage;
+        for (size_t i = mark(w); i < w->n; i += columns(w))
+            t->next[i] = 0;
+        return;
+    }
     if (w->wire != WIRE_F32) {
         settle(w, rank, part);
         return;
@@ -324,6 +331,8 @@ static void take_part(struct ranks_world *w, int rank, const struct fabric_part 
     if (part->n != w->n)
         wrong(w, rank, "a part of %zu floats", part->n);
     else if (part->kind == EXCHANGE_STATE) {
+        if (w->pulls && t->states && part->note == t->lineage)
+            wrong(w, rank, "a state replaces what it has trained, and nobody has reloaded");
         (w->elastic ? check_center : check_state)(w, rank, part);
         memcpy(t->next, w->elastic ? part->out : part->outer[0], w->n * sizeof *t->next);
         t->came &= t->lineage == part->note;
@@ -362,9 +371,11 @@ static void take_base(struct ranks_world *w, int rank, const struct fabric_part 
 
     if (w->wire == WIRE_F32)
         need_columns(w, rank, G);
-    if (w->wire == WIRE_F32 && (G[lineage(w)] != (float)part->note || G[mark(w)] != 0))
-        wrong(w, rank, "a base of reload %g has note %llu", (double)G[lineage(w)],
-              (unsigned long long)part->note);
+    if (part->note != t->lineage || (w->wire == WIRE_F32 && (G[lineage(w)] != (float)part->note ||
+                                                             G[mark(w)] != 0)))
+        wrong(w, rank, "a base of reload %g has note %llu, its own is of %llu",
+              (double)G[lineage(w)], (unsigned long long)part->note,
+              (unsigned long long)t->lineage);
     for (size_t i = 0; i < w->n; i++) {
         brings[i] += t->open && !part->merged ? G[i] - t->G[i] : 0;
         t->G[i] = t->f->outer[0][i] = G[i];
@@ -375,8 +386,6 @@ static void take_base(struct ranks_world *w, int rank, const struct fabric_part 
                part->merged ? " and result" : "", (unsigned long long)view.held.epoch,
                (unsigned long long)view.held.number, (double)G[w->options.ranks - 1], (double)G[1], (double)G[2]);
     }
-    t->came &= t->lineage == part->note;
-    t->lineage = t->f->outer_note = part->note;
     w->missed++;
     see(w, rank, 0);
     check_own(w, rank);
@@ -446,7 +455,7 @@ static void done(struct ranks_world *w, int rank)
     t->open = t->reloading = false;
     w->exchanges++;
     t->exchanges++;
-    if (t->took && !t->finished && !w->elastic) {
+    if (t->took && !t->finished && !w->elastic && !w->pulls) {
         see(w, rank, t->mean);
         check_own(w, rank);
     }
@@ -572,7 +581,7 @@ void world_come(struct ranks_world *w, int rank)
     struct fabric_start start = {.manifest = w->manifest, .n = w->n, .room = w->n,
                                        .collective = !w->elastic, .n_outer = !w->elastic,
                                        .quorum = w->elastic ? 0 : w->quorum, .grace = -0.5,
-                                       .carries = !w->elastic && w->quorum > 0,
+                                       .carries = !w->elastic && !w->pulls && w->quorum > 0,
                                        .center = w->elastic, .threads = 1,
                                        .gradients = w->gradients};
     int lives = t->lives + 1;

@@ -110,6 +110,8 @@ struct ranks_world {
     enum wire wire;
     bool gradients;
     double quorum;              /* rounds close without those who are late; 0: never */
+    bool pulls;                 /* who was late needs nothing then, and is given nothing; what
+                                   is in a mean is not counted */
     bool elastic;               /* all bring 1 in each float, and 1 more after each reload */
     bool hasty;                 /* whoever is to finish gives up what it has open */
     uint64_t reloads, exchanges;

@@ -31,6 +31,7 @@ static struct page {
 } *page;                            /* made before they are forked */
 
 static char address[300];
+static enum descant_final final = DESCANT_FINAL_MEAN;
 static pid_t pids[TRAINERS];
 
 static void show(struct descant *job, struct shown *mine)
@@ -64,7 +65,7 @@ static int train(const char *plan, int rank)
         show(job, mine);
         clock_sleep_until(clock_now_ns() + page->step_ns[rank]);
     }
-    if (descant_finish(job, DESCANT_FINAL_MEAN) != DESCANT_OK)
+    if (descant_finish(job, final) != DESCANT_OK)
         return 5;
     float least = w[0], most = w[0];
     for (int k = 1; k < FLOATS; k++) {
@@ -208,11 +209,28 @@ START_TEST(pauses_lose_no_work)
 }
 END_TEST
 
+/* The fast ones end, the slow one is still at work, upon an old version. */
+START_TEST(the_slow_end_too)
+{
+    final = _i ? DESCANT_FINAL_CENTRAL : DESCANT_FINAL_LOCAL;
+    begin_all("diloco,every=8,quorum=3");
+    for (int k = 0; k < TRAINERS; k++)
+        AWAIT(page->trainers[k].members == TRAINERS && rounds_of(k) > 2);
+    page->step_ns[2] = 60000000;
+    AWAIT(page->trainers[2].missed > 3);
+    page->stop = true;
+    for (int k = 0; k < TRAINERS; k++)
+        ck_assert_msg(end_of(pids[k]) == 0, "trainer %d: %.2000s", k, (read_said(), said));
+    ck_assert(!_i || page->trainers[2].least == page->trainers[0].least);
+}
+END_TEST
+
 int main(void)
 {
     TCase *slow = new_case("slow", 120), *pauses = new_case("pauses", 120);
 
     tcase_add_loop_test(slow, the_slow_hold_up_nobody, 0, N(cases));
+    tcase_add_loop_test(slow, the_slow_end_too, 0, 2);
     tcase_add_loop_test(pauses, pauses_lose_no_work, 0, 5);
     return run_cases(slow, pauses, NULL);
 }

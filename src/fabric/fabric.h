@@ -71,7 +71,8 @@ struct fabric_part {
     /* A state for a trainer that has one, and that has missed rounds or was cut off: its
      * vector stays, outer is what it goes on from, and an exchange that is open goes on,
      * by way of the next poll. Where start said `carries`; also while none is open.
-     * merged: outer has the open exchange's contribution already, and the exchange ends */
+     * merged: outer has the open exchange's contribution already, and the exchange
+     * ends */
     bool base, merged;
 };
 
@@ -222,8 +223,8 @@ struct fabric {
     float *outer[2];
     uint64_t outer_note;                /* carries: the note of outer; the caller changes
                                            both */
-    bool outer_loads;                   /* carries: the caller has put a state of its own
-                                           into outer, and brings that next */
+    bool outer_loads;                   /* carries: the caller has outer for itself, until
+                                           it has brought a state */
     /* The centre, n floats, for saving and loading; NULL: none. In shared memory it is
      * one for all trainers; over a link it is this trainer's last view of the centre, and
      * whole after a state */

@@ -30,6 +30,10 @@ void ranks_leave(struct fabric *f)
     if (m->stage == STAGE_ALONE)
         ranks_elastic_stop(m);
     ranks_rows_leave(m);
+    if (m->carries && !m->outer_set) {      /* its caller leaves in the midst of a part */
+        m->quorum.leavers_give = false;
+        ledger_set_quorum(m->ledger, &m->quorum);
+    }
     m->stage = STAGE_IDLE;
     m->bulletin_ns = 0;
     ranks_abandon(m);
@@ -158,6 +162,7 @@ static void release(struct ranks *m)
     for (int i = 0; i < 2; i++) {
         memory_give(f->outer[i]);
         memory_give(m->state_outer[i]);
+        memory_give(m->next_outer[i]);
     }
     memory_give(m->result);
     memory_give(m->manifest);

@@ -5,9 +5,11 @@
  *
  * The vector of a state is what the donor has arrived with, so a want waits until the
  * donor has arrived. Where there is a centre it is the centre, with which the taker's own
- * vector begins, too; where late members carry their work it is the outer vectors, which
- * wait only until the caller has made them of the last round. No taker holds up the others: a want that waits, and an answer that
- * a silent taker does not take, are parked (messages.c bounds how many are).
+ * vector begins, too. Where late members carry their work it is the outer vectors, from
+ * when the caller has made them of one round until it is told of the next, or such as
+ * have come and wait for the caller. No taker holds
+ * up the others: a want that waits, and an answer that a silent taker does not take, are
+ * parked (messages.c bounds how many are).
  *
  * A newcomer comes first: while pieces of a state are on their way, few pieces of elastic
  * exchanges leave. The link carries the same bytes in any order, and a newcomer does not
@@ -96,8 +98,8 @@ static bool shows_state(const struct ranks *m)
     bool own = m->stage == STAGE_ARRIVED && !m->held.state_waits && !m->gradients &&
                (m->x.kind != EXCHANGE_STATE || m->x.final);
 
-    if (m->carries)
-        own = m->outer_set && !m->held.state_waits && !m->f.outer_loads;
+    if (m->carries)             /* of this rank, or a base that waits for its caller */
+        return m->held.state_waits || (m->outer_set && !m->f.outer_loads);
     return !m->round.active && !ledger_view(m->ledger).hollow && (m->f.center || own);
 }
 
@@ -143,7 +145,8 @@ static size_t write_floats(const struct ranks *m, struct version_answer *out)
     else if (out->which == VERSION_RESULT)
         memcpy(out->floats, m->mean + chunk.from, chunk.n * sizeof(float));
     else if (m->carries)
-        memcpy(out->floats, m->f.outer[which] + chunk.from, chunk.n * sizeof(float));
+        memcpy(out->floats, (m->held.state_waits ? m->state_outer : m->f.outer)[which] +
+               chunk.from, chunk.n * sizeof(float));
     else if (which == 0 && !center)
         vector_gather(m->x.in, chunk, out->floats, false);
     else
@@ -178,7 +181,9 @@ static void serve(struct ranks *m, struct served_want *s)
         out->version = want->version;
         bool vector = want->which == VERSION_STATE && !m->f.center && !m->carries;
         out->content = vector ? m->seq : 0;
-        out->note = m->carries ? m->f.outer_note : m->x.note;
+        out->note = !m->carries          ? m->x.note
+                    : m->held.state_waits ? m->held.note
+                                          : m->f.outer_note;
         bytes = out->piece ? write_floats(m, out) : write_list(m, out);
     }
     if (out->which == VERSION_STATE && bytes && out->piece) {

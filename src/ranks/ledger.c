@@ -139,9 +139,15 @@ static void hear_here(struct ledger *l, struct ledger_seat *s,
                                                                  : LEDGER_TAKE);
 }
 
-/* A newcomer may hear of a ballot here first. */
+/* A newcomer may hear of a ballot here first. A word that comes late may name a version
+ * older than that which this epoch's rounds have left here since. */
 static void hear_take(struct ledger *l, const struct ledger_decision *w)
 {
+    bool late = !w->ballot && l->held.epoch == l->epoch &&
+                ledger_newer(l->held, w->version);
+
+    if (late)
+        return;
     if (w->ballot > l->promised)
         ledger_promise(l, w->ballot);
     if (w->ballot == l->promised)

@@ -43,7 +43,7 @@ static int quorum_of(const struct ledger *l, const struct gathering *g)
     double arrivals = l->o.quorum.arrivals;
 
     if (arrivals < 1)
-        arrivals = ceil(arrivals * g->members);
+        arrivals = ceil(arrivals * g->members - 1e-9);
     return g->of == STANDING_WORK && arrivals > 0 && arrivals < g->members
                ? (int)arrivals
                : g->members;

@@ -96,7 +96,10 @@ struct ranks_held {
     bool state_waits;           /* a state that was taken is to be handed out */
     uint64_t note;              /* that state's donor's note */
     uint64_t own;               /* this rank's newest seq in it */
-    uint64_t center;            /* the series of the last state that gave the centre */
+    bool replaced;              /* a state for all has come since the last one that this
+                                   rank has had */
+    uint64_t center;            /* the series of the last state that gave the centre, or
+                                   the outer vectors that late members carry on */
 };
 
 /* The name of a host that came later than this rank. */
@@ -167,8 +170,8 @@ struct ranks {
     bool has_state;                     /* the caller has had a state, or given its own */
     bool gradients;                     /* means are of gradients: vectors are no state */
     struct ledger_quorum quorum;
-    bool carries;                       /* who missed a round takes the state that it left:
-                                           the outer vectors */
+    bool carries;                       /* who missed a round takes the state that it
+                                           left: the outer vectors */
     bool passes;                        /* who missed a round takes nothing */
     bool outer_set;                     /* carries: the outer vectors are the state of the
                                            version that is held */
@@ -206,6 +209,7 @@ struct ranks {
     struct ranks_round round;
     struct ranks_lanes lanes;
     float *result, *state_outer[2], *piece;
+    float *next_outer[2];               /* carries: the next base comes here */
     /* means go by hosts; NULL: each rank is by itself */
     struct ranks_host *host;
     float *mean;                        /* the result of a mean, or the host's */

@@ -100,6 +100,26 @@ static const struct vector *own_vector(const struct ranks *m, enum exchange_kind
     return m->f.contribution ? &m->copy : &m->segments;
 }
 
+/* The caller does not use the outer vectors any more, and others may want them. */
+static void settle_outer(struct ranks *m)
+{
+    for (int i = 0; i < m->n_outer; i++)
+        memcpy(m->f.outer[i], m->state_outer[i], m->n * sizeof(float));
+    m->f.outer_note = m->held.note;
+    m->held.state_waits = false;
+    m->outer_set = true;
+}
+
+/* A state for all replaces the outer vectors, and the base that waits; a last one, which
+ * is of the vector alone, leaves them to others. */
+static void replace_outer(struct ranks *m, bool final)
+{
+    if (final && m->held.state_waits)
+        settle_outer(m);
+    m->outer_set &= final;
+    m->held.state_waits = false;
+}
+
 /* A round that is under way goes on after its exchange, whose vector may be gone. */
 void ranks_abandon(struct ranks *m)
 {
@@ -125,10 +145,9 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
     if (m->stage == STAGE_ALONE)
         ranks_elastic_stop(m);
     ranks_abandon(m);
-    m->outer_set = (m->outer_set || m->stage == STAGE_BASE) &&
-                   exchange->kind != EXCHANGE_STATE;
+    m->outer_set |= m->stage == STAGE_BASE;
     if (exchange->kind == EXCHANGE_STATE && m->carries && m->has_state)
-        m->held.state_waits = false;    /* this rank's own replaces it */
+        replace_outer(m, exchange->final);
     m->x = *exchange;
     if (exchange->final)
         m->bulletin_ns = 0;
@@ -204,7 +223,8 @@ static void begin_round(struct ranks *m)
     r->number = word->round;
     r->n = word->n;
     r->k = ranks_runs_seats(ranks_runs(word), word->seats, r->seats);
-    r->members = word->members > (uint32_t)r->k ? (int)word->members : r->k;
+    bool is_sane = word->members <= (uint32_t)m->place.size;
+    r->members = is_sane && (int)word->members > r->k ? (int)word->members : r->k;
     r->absent = r->kind == EXCHANGE_MEAN && word->source >= 0 ? word->weight : 0;
     r->n_bad = 0;
     r->series = ledger_series_of(word->ledger.version);
@@ -306,10 +326,10 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
     bool right = r->kind == EXCHANGE_MEAN && (r->ours || r->wire == WIRE_F32);
     m->held.mean = right ? r->series : 0;
     m->held.mean_n = r->n;
-    if (r->kind == EXCHANGE_STATE && m->f.center && !r->final) {
+    if (r->kind == EXCHANGE_STATE && m->f.center && !r->final)
         ranks_state_end(m);
+    if (r->kind == EXCHANGE_STATE && (m->f.center || m->carries) && !r->final)
         m->held.center = r->series;
-    }
     if (r->kind == EXCHANGE_STATE && m->owed && !r->lends)
         ranks_wire_forgive(m);
     m->moved = true;
@@ -335,17 +355,6 @@ static bool at_last_state(const struct ranks *m)
     return m->left || (m->x.final && m->x.kind == EXCHANGE_STATE);
 }
 
-/* The caller does not use the outer vectors any more, and others may want them. */
-static void settle_outer(struct ranks *m, const struct ranks_taken *taken)
-{
-    for (int i = 0; i < m->n_outer; i++)
-        memcpy(m->f.outer[i], m->state_outer[i], m->n * sizeof(float));
-    m->f.outer_note = taken->note;
-    m->outer_set = true;
-    if (m->stage == STAGE_ARRIVED)
-        ranks_members_ready(m);
-}
-
 static void count_missed(struct ranks *m, struct ledger_version before,
                          struct ledger_version now)
 {
@@ -360,6 +369,7 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
 {
     struct ranks_taken taken;
     struct ledger_version before = ledger_view(m->ledger).held;
+    uint64_t center = m->held.center;
 
     if (!ranks_versions_came(m, &taken))
         return FABRIC_WAITING;
@@ -390,12 +400,21 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
             ranks_members_ready(m);
         return FABRIC_WORKED;
     }
+    m->held.note = taken.note;
+    for (int i = 0; i < m->n_outer && m->carries; i++) {
+        float *came_outer = m->next_outer[i];
+        m->next_outer[i] = m->state_outer[i];
+        m->state_outer[i] = came_outer;
+    }
     if (m->carries && at_last_state(m)) {
-        settle_outer(m, &taken);
+        settle_outer(m);
+        if (m->stage == STAGE_ARRIVED)
+            ranks_members_ready(m);
         return FABRIC_WORKED;
     }
+    m->held.replaced =
+        (m->held.state_waits && m->held.replaced) || taken.center_state != center;
     m->held.state_waits = true;
-    m->held.note = taken.note;
     m->held.own = own.generation == m->place.generation ? own.seq : 0;
     m->refers = ledger_series_of(taken.version);
     float *came = m->state_center;
@@ -409,10 +428,11 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
 }
 
 /* Who carries its work has a state already: its exchange, if one is open, goes on upon
- * the version that has come. */
+ * the version that has come, unless a state for all has come between. */
 static bool is_base(const struct ranks *m)
 {
-    return m->carries && m->has_state && m->x.kind != EXCHANGE_STATE;
+    return m->carries && m->has_state && m->x.kind != EXCHANGE_STATE &&
+           !m->held.replaced;
 }
 
 /* Hands the result out at once, for a newer version would write over it. */
@@ -424,6 +444,11 @@ static enum fabric_progress hand_out_state(struct ranks *m, struct fabric_part *
     bool base = is_base(m);
     bool merged = base && m->stage == STAGE_ARRIVED && m->arrived == m->seq &&
                   m->held.own >= m->arrived_as;
+    if (merged) {               /* it was in that round */
+        atomic_fetch_sub_explicit(&m->f.missed, 1, memory_order_relaxed);
+        if (m->owed && m->round.seats[m->round.me].arrival == m->arrived_as)
+            ranks_wire_revert(m);
+    }
     m->has_state = true;
     m->moved = true;
     m->resumes = m->stage;
@@ -471,8 +496,9 @@ static enum fabric_progress step_exchange(struct ranks *m, struct fabric_part *p
         return FABRIC_WAITING;
     case STAGE_ALONE:
         return ranks_elastic_step(m, part);
-    case STAGE_BASE:            /* the vector may be another one now */
+    case STAGE_BASE:            /* the vector has moved, and is looked at again */
         m->stage = m->resumes == STAGE_IDLE ? STAGE_IDLE : STAGE_LOOK;
+        m->looked = 0;
         m->moved = true;
         m->outer_set = true;
         return FABRIC_WORKED;

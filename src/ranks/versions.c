@@ -5,8 +5,8 @@
  *
  *   LIST     the list of what is merged in the version, and no floats: if the taker is at
  *            its end, for its own floats are in no more rounds (not where it `carries`);
- *            if it brings a state for all; while no round has been; and where who missed a
- *            round needs nothing of it (`passes`)
+ *            if it brings a state for all; while no round has been; and where who missed
+ *            a round needs nothing of it (`passes`)
  *   RESULT   the mean, bit for bit: if the taker was in the round that left the version,
  *            and did not see the round's end
  *   STATE    else: the vector, or the centre, and the outer vectors; where who missed a
@@ -69,6 +69,8 @@ static bool may_be_hollow(const struct ranks *m)
 
 static enum ranks_version without_result(const struct ranks *m)
 {
+    if (m->passes && m->has_state)
+        return VERSION_LIST;
     return m->versions->list_only && may_be_hollow(m) ? VERSION_LIST : VERSION_STATE;
 }
 
@@ -92,7 +94,7 @@ static enum ranks_version choose(const struct ranks *m, struct ledger_version ve
         return VERSION_LIST;
     if (was_in && r->kind == EXCHANGE_MEAN)
         return VERSION_RESULT;
-    return m->passes && m->has_state ? VERSION_LIST : without_result(m);
+    return without_result(m);
 }
 
 static void begin_transfer(struct ranks_versions *v)
@@ -202,7 +204,7 @@ static float *goes_to(struct ranks *m, size_t piece, struct chunk *chunk)
     size_t which = ranks_version_place(m, piece, v->taken.n, chunk);
     bool outer = m->carries && v->taken.which == VERSION_STATE;
 
-    float *vector = outer                              ? m->state_outer[which]
+    float *vector = outer                              ? m->next_outer[which]
                     : which                            ? m->state_outer[which - 1]
                     : v->taken.which == VERSION_RESULT ? m->mean
                     : m->f.center                      ? m->state_center
@@ -371,7 +373,8 @@ static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended 
 }
 
 /* A state is written over the last result, which the caller uses until it begins its next
- * exchange. A donor that this rank has not met yet would not get what is asked. */
+ * exchange; a base into memory of its own, beside the last one, which may wait for the
+ * caller. A donor that this rank has not met yet would not get what is asked. */
 static bool may_take(struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
@@ -382,10 +385,9 @@ static bool may_take(struct ranks *m)
         return true;
     if (m->round.active)
         return false;
-    if (v->taken.which != VERSION_STATE || m->stage == STAGE_ARRIVED)
+    bool base = m->carries && m->has_state;
+    if (v->taken.which != VERSION_STATE || base || m->stage == STAGE_ARRIVED)
         return true;
-    if (m->carries && m->has_state)     /* nothing is written over but the last base */
-        return m->stage != STAGE_BASE;
     m->called |= m->stage == STAGE_IDLE || m->stage == STAGE_ALONE;
     return false;
 }

@@ -63,7 +63,8 @@ static struct ruling rule(const struct shm *shm, struct round_record *record)
             slots[k] = s;
             offers[k++] = shm_offer_of(shm, s);
         }
-    struct ruling ruling = round_rule(offers, (struct ruling_of){k, k, false, false}, shares);
+    const struct ruling_of all = {.arrived = k, .members = k};
+    struct ruling ruling = round_rule(offers, all, shares);
     memset(record->share, 0, sizeof record->share);
     for (int i = 0; i < k && ruling.what == RULING_MEAN; i++)
         record->share[slots[i]] = shares[i];

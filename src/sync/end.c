@@ -62,6 +62,8 @@ static descant_status final_round(struct descant *job, enum descant_final which)
         round_begin_state(&job->round, job->round.states << 48 | rounds, true);
     job->round.exchange.agree = 1 + (uint64_t)which;
     descant_status status = job_drive(job, false, 0, &waited);
+    if (status == DESCANT_OK && which == DESCANT_FINAL_MEAN)
+        stats_add(&job->stats.merged, workers_steps(&job->workers) - job->brought_steps);
     if (status != DESCANT_OK || which != DESCANT_FINAL_CENTRAL)
         return status;
     pthread_mutex_lock(&job->replica.lock);
@@ -108,6 +110,7 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
     pthread_mutex_lock(&job->machine);
     status = end_reload(job);
     round_abandon(&job->round);
+    job->round.settled = paused;
     tables_stop(&job->tables);
     if (status == DESCANT_OK)
         status = final_round(job, which);
@@ -136,6 +139,8 @@ descant_status descant_tell(struct descant *job)
         return DESCANT_OK;
     if (job->round.state == ROUND_IDLE)
         progress = round_advance(&job->round);
+    if (progress == ROUND_WORKED)
+        progress = round_open(&job->round);
     pthread_mutex_unlock(&job->machine);
     return progress == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
 }
@@ -176,7 +181,7 @@ static descant_status last_rows(struct descant *job, uint64_t until_ns)
             return DESCANT_TIMEOUT;
         job->fabric->type->wait(job->fabric, clock_now_ns() + ROWS_PATIENCE_NS);
     }
-    return DESCANT_OK;
+    return round_open(&job->round) == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
 }
 
 /* Gradients are in the means of the steps that they are of. */

@@ -26,6 +26,7 @@ descant_status descant_pause(struct descant *job)
                         "the plan none has no rounds to tell the others by");
     pthread_mutex_lock(&job->machine);
     round_abandon(&job->round);
+    job->fabric->outer_loads = true;
     job->paused = true;
     job_becomes(job, JOB_STARTED, JOB_PAUSED);
     pthread_mutex_unlock(&job->machine);
@@ -168,7 +169,6 @@ descant_status descant_outer_load(struct descant *job, const void *memory, size_
     vectors[0] = job->plan.what == PLAN_ELASTIC ? job->round.loaded : vectors[0];
     memcpy(&rounds, body, before);
     round_set_outer(&job->round, rounds);
-    job->fabric->outer_loads = true;
     move_outer(job, vectors, header.vectors, NULL, body + before);
     job->round.outer_loaded = true;
     pthread_mutex_unlock(&job->machine);

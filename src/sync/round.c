@@ -154,7 +154,6 @@ static void open_round(struct round *r, struct exchange exchange, bool released)
     r->at = 0;
     r->released = released;
     r->arrived = r->bad = r->reloaded = r->call = r->asked = r->stepped = false;
-    r->missed = atomic_load_explicit(&r->fabric->missed, memory_order_relaxed);
     r->part = (struct fabric_part){.n = 0};
     r->sum = (struct distance){0, 0};
     r->turn = (struct turn){0, 0, 0};
@@ -189,7 +188,8 @@ void round_release(struct round *r)
 bool round_ends(const struct round *r, int due)
 {
     uint64_t missed = atomic_load_explicit(&r->fabric->missed, memory_order_relaxed);
-    bool late = !r->arrived && missed != r->missed;
+    bool result = r->state == ROUND_MERGING && r->part.merged;
+    bool late = !r->arrived && !result && missed != r->missed;
     return r->state != ROUND_IDLE && due != 0 && !(late && !(due & PLAN_DUE_SNAPSHOT));
 }
 
@@ -244,6 +244,7 @@ static enum round_progress take_base(struct round *r, const struct fabric_part *
 {
     r->part = *part;
     r->at = part->from;
+    r->stepped = false;
     r->back = r->state;
     r->state = ROUND_MERGING;
     return ROUND_WORKED;
@@ -274,6 +275,7 @@ static enum round_progress take_snapshot(struct round *r)
         r->bad |= !c.finite;
         return ROUND_WORKED;
     }
+    r->missed = atomic_load_explicit(&r->fabric->missed, memory_order_relaxed);
     if (r->fabric->type->begin(r->fabric, &r->exchange) != DESCANT_OK)
         return ROUND_FAILED;
     r->state = ROUND_EXCHANGING;
@@ -286,6 +288,8 @@ static void merge_piece(void *context, float *memory, size_t at, size_t n)
     struct round *r = context;
     const struct plan *plan = r->plan;
     struct distance unused = {0, 0};
+    if (r->part.base && r->settled)
+        return;
     if (r->part.base && !r->part.merged) {
         r->kernels->delta(memory, r->part.outer[0] + at, r->fabric->outer[0] + at, 1, n,
                           &unused);
@@ -316,7 +320,8 @@ static void outer_piece(struct round *r, size_t from, size_t n)
     float *G = r->fabric->outer[0], *s = r->fabric->outer[1];
     const struct plan *plan = r->plan;
     struct distance unused = {0, 0};
-    if (r->part.base && !r->part.merged && r->back == ROUND_EXCHANGING && copies(r))
+    bool brings = r->back == ROUND_EXCHANGING && copies(r) && !r->settled;
+    if (r->part.base && !r->part.merged && brings)
         r->kernels->delta(r->fabric->contribution + from, r->part.outer[0] + from,
                           G + from, 1, n, &unused);
     if (r->loaded != NULL && r->outer_loaded && r->part.own)

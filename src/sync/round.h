@@ -42,6 +42,8 @@ struct round {
     enum round_state back;          /* after a part that is a base */
     bool asked;                     /* whether a base has come before the snapshot */
     bool stepped;                   /* the outer state is the part's already */
+    bool settled;                   /* the replica is as it is to be: a base moves the
+                                       outer state alone */
     uint64_t missed;                /* rounds missed before this one began */
     bool released;                  /* the merge may happen when the result is here */
     bool arrived;                   /* the result is here */
