@@ -1114,6 +1114,23 @@ static struct ledger_decision leads(enum ledger_what what, struct ledger_version
                                     .generation = 1, .epoch = 1, .version = version};
 }
 
+/* A word that was said before two more rounds. */
+START_TEST(a_late_take_takes_nothing_back)
+{
+    struct world *w = create(3, 3, 0);
+    struct ledger *l = ledger_of(w, 1);
+    const struct ledger_version first = {1, 1}, third = {1, 3};
+    struct ledger_decision late = leads(LEDGER_TAKE, first), next = leads(LEDGER_TAKE, third);
+
+    l->held = l->newest = (struct ledger_version){1, 2};
+    ledger_hear(l, &late, NULL);
+    ck_assert_uint_eq(ledger_view(l).wanted.epoch, 0);
+    ledger_hear(l, &next, NULL);
+    ck_assert(ledger_same(ledger_view(l).wanted, third));
+    free(w);
+}
+END_TEST
+
 /* Member 1 hears of epoch `epoch`, whose list is of 0 and 1, from a process of rank 2. */
 static uint64_t believes(uint64_t epoch, uint64_t generation, bool listed, uint64_t away_ns)
 {
@@ -1316,6 +1333,7 @@ int main(void)
     tcase_add_test(tcase, a_rank_that_comes_again_is_not_silent);
     tcase_add_test(tcase, a_donor_has_the_state_in_its_vectors);
     tcase_add_test(tcase, a_contribution_has_a_seq_of_its_own);
+    tcase_add_test(tcase, a_late_take_takes_nothing_back);
     tcase_add_test(tcase, a_newcomer_forgets_an_epoch_of_nobody);
     tcase_add_test(tcase, a_hollow_member_holds_its_version);
     tcase_add_test(tcase, a_hollow_member_is_in_its_rounds_alone);

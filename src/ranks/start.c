@@ -201,7 +201,8 @@ static descant_status start_memory(struct ranks *m, const struct fabric_start *s
         had = (f->contribution = floats(start->room)) != NULL;
     }
     for (int i = 0; had && i < start->n_outer && i < 2; i++)
-        had = (f->outer[i] = floats(start->n)) && (m->state_outer[i] = floats(start->n)) &&
+        had = (f->outer[i] = floats(start->n)) &&
+              (m->state_outer[i] = floats(start->n)) &&
               (!start->carries || (m->next_outer[i] = floats(start->n)));
     if (had && start->center && ranks_is_joint(m)) {
         descant_status status = ranks_joint_init(m);

@@ -170,8 +170,11 @@ descant_status waits_timeout(struct fabric *f, double seconds, const struct log 
 
 size_t descant_waits(struct descant *job, char *room, size_t bytes)
 {
-    static const char *const states[] = {"idle", "taking its snapshot", "exchanging",
-                                         "merging"};
+    static const char *const states[] = {[ROUND_IDLE] = "idle",
+                                         [ROUND_SNAPSHOT] = "taking its snapshot",
+                                         [ROUND_EXCHANGING] = "exchanging",
+                                         [ROUND_STEPPING] = "stepping",
+                                         [ROUND_MERGING] = "merging"};
     if (job == NULL || *job->parent == 0)
         return 0;
     /* the caller may hold the machine for long */
