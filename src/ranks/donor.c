@@ -98,9 +98,11 @@ static bool shows_state(const struct ranks *m)
     bool own = m->stage == STAGE_ARRIVED && !m->held.state_waits && !m->gradients &&
                (m->x.kind != EXCHANGE_STATE || m->x.final);
 
+    if (ledger_view(m->ledger).hollow)
+        return false;
     if (m->carries)             /* of this rank, or a base that waits for its caller */
         return m->held.state_waits || (m->outer_set && !m->f.outer_loads);
-    return !m->round.active && !ledger_view(m->ledger).hollow && (m->f.center || own);
+    return !m->round.active && (m->f.center || own);
 }
 
 enum verdict { HAS, WAITS, HAS_NONE };
