@@ -40,8 +40,7 @@
 # CLUSTER_PLANS, CLUSTER_PAIRS (12; 5 for mean-tcp, 3 for long-tcp), CLUSTER_RUN_S (8), CLUSTER_DELAY (measured),
 # CLUSTER_SYNC_CPU (0: the default), CLUSTER_LIBRARY (openmpi), CLUSTER_CLICKS (2000000), CLUSTER_SEEDS
 # (1 2 3), CLUSTER_HOSTS (1 2 4), CLUSTER_OPTIMIZERS (momentum adaptive), PYTHON (python3): other or
-# less, to try. cpu_ratio: CPU per example of none ÷ that of the plan, shadow and all, so without the CPU
-# that the program takes which delays packets.
+# less, to try.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 top=$PWD
@@ -136,11 +135,6 @@ say() {
 # COMMAND on the core of this host.
 # shellcheck disable=SC2016
 on_its_core='host=$(hostname) && exec taskset -c "$((${host#host} % $(nproc --all)))" "$@"'
-# The same, with its CPU time in a file of $work, in the last line: minutes and seconds, twice.
-# shellcheck disable=SC2016
-counted='host=$(hostname); work=$1; shift
-taskset -c "$((${host#host} % $(nproc --all)))" "$@"; status=$?
-times >"$work/cpu.$host"; exit $status'
 
 # COMMAND as one rank on each of the first hosts, of one job.
 launch() {    # mpi, tcp or tls; hosts
@@ -164,7 +158,7 @@ over_tcp() {    # --secret=FILE or --insecure, which one host alone does not tak
 }
 
 # Figures of a run: rate (examples/s of all hosts), stall (their mean), shadow and rows a second (the
-# first host's), cpu (seconds of CPU of all hosts), least (the stall of the slowest host, which waits for no other) and exchange_s (99 of
+# first host's), least (the stall of the slowest host, which waits for no other) and exchange_s (99 of
 # 100 exchanges took less, on the host whose took longest).
 train() {    # [JOB:]PLAN, of the first of the jobs where none is named; hosts, examples a host
     work=$HOSTS/work
@@ -174,14 +168,12 @@ train() {    # [JOB:]PLAN, of the first of the jobs where none is named; hosts, 
     *:*) launch_on=${1%%:*} ;;
     *) launch_on=${jobs%% *} ;;
     esac
-    launch "$launch_on" "$2" sh -c "$counted" sh "$work" "$descant" train \
+    launch "$launch_on" "$2" sh -c "$on_its_core" sh "$descant" train \
         --data "$HOSTS/clicks.tsv" --epochs 1000000 --quiet --log "$work/log" --log-every 1000 \
         --sync "${1#*:}" --sync-cpu "$sync_cpu" --examples $(($2 * $3)) >"$work/said" 2>&1 ||
         give_up "a run of $1 failed: $(cat "$work/said")"
     rate=$(cat "$work"/log* | sum '"kind":"summary"' '"examples_per_s":' 1)
     stall=$(cat "$work"/log* | sum '"kind":"summary"' '"stall_share":' "$2")
-    cpu=$(for host in "$work"/cpu*; do tail -n 1 "$host"; done | tr ms '  ' |
-        awk '{ sum += 60 * ($1 + $3) + $2 + $4 } END { print sum }')
     least=$(cat "$work"/log* | extreme '"kind":"summary"' '"stall_share":' -1)
     exchange_s=$(cat "$work"/log* | extreme '"kind":"summary"' '"exchange_p99_s":' 1)
     shadow=$(sum "shadow's share of a core" 'core *' 100 <"$work/said")
@@ -204,18 +196,15 @@ extreme() {    # of lines with this text the greatest (1) or least (-1) number a
     END { print most + 0 }'
 }
 
-# Examples of one host for a run of about run_s; step_s, the time of a step; start_cpu, of starts alone.
+# Examples of one host for a run of about run_s; step_s, the time of a step.
 calibrate() {
-    train none 2 256
-    start_cpu=$cpu
     train none 2 20000
     examples=$(calc "int($rate / 2 * $run_s)")
     step_s=$(calc "128 / ($rate / 2)")
 }
 
 # Runs plans and none in turns, each round beginning with the next one; of each plan, lists of ratio,
-# rate, none, cpu (that of none ÷ its own, without that of starts), stall, least, shadow, rows and
-# exchange.
+# rate, none, stall, least, shadow, rows and exchange.
 in_turns() {    # hosts of the plans, those of none, plans
     of_plans=$1
     of_none=$2
@@ -228,13 +217,11 @@ in_turns() {    # hosts of the plans, those of none, plans
             if [ -z "$kind" ]; then
                 train none "$of_none" "$examples"
                 none=$rate
-                none_cpu=$cpu
                 continue
             fi
             train "$kind" "$of_plans" "$examples"
             list=$HOSTS/list.$kind
             echo "$rate" >>"$list.rate"
-            echo "$cpu" >>"$list.own"
             echo "$stall" >>"$list.stall"
             echo "$shadow" >>"$list.shadow"
             echo "$rows" >>"$list.rows"
@@ -245,7 +232,6 @@ in_turns() {    # hosts of the plans, those of none, plans
             [ -n "$kind" ] || continue
             list=$HOSTS/list.$kind
             echo "$none" >>"$list.none"
-            calc "($none_cpu - $start_cpu) / ($(tail -n 1 "$list.own") - $start_cpu)" >>"$list.cpu"
             calc "$(tail -n 1 "$list.rate") / $none" |
                 tee -a "$list.ratio" >>"$list.order$((round % orders))"
         done
@@ -269,7 +255,6 @@ say_pairs() {    # part, link, [JOB:]PLAN
         "ratio=$(of_orders "$list")" \
         "ratio_least=$(sort -g "$list.ratio" | head -n 1)" \
         "ratio_most=$(sort -g "$list.ratio" | tail -n 1)" $(interval "$list.ratio") \
-        $(interval "$list.cpu" | sed 's/ratio/cpu_ratio/g') "cpu_ratio=$(median "$list.cpu")" \
         "stall_share=$(median "$list.stall")" \
         "stall_least=$(median "$list.least")" \
         "shadow_cpu_share=$(median "$list.shadow")" "rows_per_s=$(median "$list.rows")" \
