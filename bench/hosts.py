@@ -477,7 +477,8 @@ def pause(life, seconds):
 def part_slow():
     seconds = setting("SLOW_S", 15.0)
     plans = [plan + quorum for plan in setting("HOSTS_PLANS", SLOW).split()
-             for quorum in ("", ",quorum=3") if not (quorum and "easgd" in plan)]
+             for quorum in ("", ",quorum=3")
+             if not (quorum and ("easgd" in plan or "quorum" in plan))]
     for case in setting("SLOW_CASES", "steps pauses link").split():
         alone = {"steps": 1 / SLOWER, "pauses": 1 - PAUSED_S / PAUSE_EACH_S, "link": 1}[case]
         for plan in plans:

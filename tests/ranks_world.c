@@ -362,7 +362,7 @@ static void take_part(struct ranks_world *w, int rank, const struct fabric_part 
     }
 }
 
-/* What it has brought, and has not been in a round yet, goes on upon the newer G. */
+/* A contribution that has been in no round yet goes on upon the newer G. */
 static void take_base(struct ranks_world *w, int rank, const struct fabric_part *part)
 {
     struct world_trainer *t = &w->trainers[rank];

@@ -7,9 +7,9 @@
  * donor has arrived. Where there is a centre it is the centre, with which the taker's own
  * vector begins, too. Where late members carry their work it is the outer vectors, from
  * when the caller has made them of one round until it is told of the next, or such as
- * have come and wait for the caller. No taker holds
- * up the others: a want that waits, and an answer that a silent taker does not take, are
- * parked (messages.c bounds how many are).
+ * have come and wait for the caller. No taker holds up the others: a want that waits, and
+ * an answer that a silent taker does not take, are parked (messages.c bounds how many
+ * are).
  *
  * A newcomer comes first: while pieces of a state are on their way, few pieces of elastic
  * exchanges leave. The link carries the same bytes in any order, and a newcomer does not

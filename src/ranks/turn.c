@@ -427,8 +427,8 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
     return FABRIC_WORKED;
 }
 
-/* Who carries its work has a state already: its exchange, if one is open, goes on upon
- * the version that has come, unless a state for all has come between. */
+/* A member that carries its work has a state already: its exchange, if one is open, goes
+ * on upon the version that has come, unless a state for all has come between. */
 static bool is_base(const struct ranks *m)
 {
     return m->carries && m->has_state && m->x.kind != EXCHANGE_STATE &&
