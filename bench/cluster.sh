@@ -36,7 +36,9 @@
 #
 # BUILD: where the program is. CLUSTER_JOBS (mpi): how the hosts of shadow, scaling and delayed meet, mpi,
 # tcp or tls, or several of them, whose plans take turns. CLUSTER_LINKS (10gbit 1gbit 100mbit), also as
-# 1gbit/50ms: with that round trip, for which a program carries each packet (tests/cluster/delay.c).
+# 1gbit/50ms: with that round trip, for which a program carries each packet (tests/cluster/delay.c), on the
+# two cores that train. cable_share is what it takes of them beyond what it takes under none, and
+# ratio_without_cable the ratio had they trained in that time.
 # CLUSTER_PLANS, CLUSTER_PAIRS (12; 5 for mean-tcp, 3 for long-tcp), CLUSTER_RUN_S (8), CLUSTER_DELAY (measured),
 # CLUSTER_SYNC_CPU (0: the default), CLUSTER_LIBRARY (openmpi), CLUSTER_CLICKS (2000000), CLUSTER_SEEDS
 # (1 2 3), CLUSTER_HOSTS (1 2 4), CLUSTER_OPTIMIZERS (momentum adaptive), PYTHON (python3): other or
@@ -55,6 +57,7 @@ sync_cpu=${CLUSTER_SYNC_CPU:-0}
 python=${PYTHON:-python3}
 clicks=${CLUSTER_CLICKS:-2000000}
 seeds=${CLUSTER_SEEDS:-1 2 3}
+delay_now=''
 
 if [ -z "${HOSTS:-}" ]; then
     reason=$("$top/tests/cluster/hosts" missing)
@@ -69,10 +72,12 @@ hosts() {
 # RATE or RATE/ROUND_TRIP, which is between host0 and each other one.
 set_links() {
     delay=''
+    delay_now=''
     case $1 in
     */*ms)
         delay=${1##*/}
         delay=$(calc "${delay%ms} / 2")ms
+        delay_now=$delay
         ;;
     esac
     for host in host0 host1 host2 host3; do
@@ -159,9 +164,11 @@ over_tcp() {    # --secret=FILE or --insecure, which one host alone does not tak
 
 # Figures of a run: rate (examples/s of all hosts), stall (their mean), shadow and rows a second (the
 # first host's), least (the stall of the slowest host, which waits for no other) and exchange_s (99 of
-# 100 exchanges took less, on the host whose took longest).
+# 100 exchanges took less, on the host whose took longest); cable_s, the CPU of the program that carried
+# the packets, from before the start.
 train() {    # [JOB:]PLAN, of the first of the jobs where none is named; hosts, examples a host
     work=$HOSTS/work
+    cable_s=$(cable)
     rm -rf "$work"
     mkdir "$work"
     case $1 in
@@ -176,9 +183,14 @@ train() {    # [JOB:]PLAN, of the first of the jobs where none is named; hosts, 
     stall=$(cat "$work"/log* | sum '"kind":"summary"' '"stall_share":' "$2")
     least=$(cat "$work"/log* | extreme '"kind":"summary"' '"stall_share":' -1)
     exchange_s=$(cat "$work"/log* | extreme '"kind":"summary"' '"exchange_p99_s":' 1)
+    cable_s=$(calc "$(cable) - $cable_s")
     shadow=$(sum "shadow's share of a core" 'core *' 100 <"$work/said")
     rows=$(sum 'rows sent to other hosts' 'hosts *' "$(sum '  seconds ' 'seconds *' 1 <"$work/said")" \
         <"$work/said")
+}
+
+cable() {
+    [ -z "$delay_now" ] && echo 0 || hosts spent host0
 }
 
 sum() {    # lines with this text, the number after that pattern, divided by
@@ -217,6 +229,7 @@ in_turns() {    # hosts of the plans, those of none, plans
             if [ -z "$kind" ]; then
                 train none "$of_none" "$examples"
                 none=$rate
+                echo "$cable_s" >>"$HOSTS/list.idle.cable"
                 continue
             fi
             train "$kind" "$of_plans" "$examples"
@@ -227,6 +240,7 @@ in_turns() {    # hosts of the plans, those of none, plans
             echo "$rows" >>"$list.rows"
             echo "$least" >>"$list.least"
             echo "$exchange_s" >>"$list.exchange"
+            echo "$cable_s" >>"$list.cable"
         done
         for kind in "$@"; do
             [ -n "$kind" ] || continue
@@ -258,7 +272,15 @@ say_pairs() {    # part, link, [JOB:]PLAN
         "stall_share=$(median "$list.stall")" \
         "stall_least=$(median "$list.least")" \
         "shadow_cpu_share=$(median "$list.shadow")" "rows_per_s=$(median "$list.rows")" \
-        "exchange_p99_s=$(median "$list.exchange")" "step_s=$step_s"
+        "exchange_p99_s=$(median "$list.exchange")" "step_s=$step_s" $(without_cable "$list")
+}
+
+# A core that carries packets trains nothing meanwhile, and on a machine of its own a cable takes no core.
+without_cable() {    # a plan's lists
+    [ -n "$delay_now" ] || return 0
+    more_s=$(calc "$(median "$1.cable") - $(median "$HOSTS/list.idle.cable")")
+    share=$(calc "$more_s / (2 * 2 * $examples / $(median "$1.rate"))")
+    echo "cable_share=$share" "ratio_without_cable=$(calc "$(of_orders "$1") / (1 - $share)")"
 }
 
 # --- the parts ---

@@ -8,6 +8,10 @@ kills   one host of four is killed every 5 to 20 s, and starts again 1 s later. 
 loss    the held-out loss of a DLRM after LOSS_EXAMPLES, those of killed hosts too, under such kills of
         any of the hosts up to 85 % of them, beside the same run without: pairs of one seed, in changing
         order
+late    the same loss where hosts are stopped for a while again and again, so that their arrivals are
+        late: any but host0 at random, for such a share of the time that LATE_SHARES of all arrivals are
+        late, or host3 for nine tenths of it, again and again ("one"); beside the same run without. late is the
+        share that was
 join    a third host joins two with a model of JOIN_BYTES: their steps/s meanwhile, and its time until
         its first step is done, in parts: until its process runs (process_s), the job is open, there
         is memory for the model, a first MB has come (wait_s), the last one has (transfer_s), the job
@@ -27,7 +31,8 @@ a step, up to 200 a second, but not in steps_per_s_raw and least_per_s_raw.
 BUILD: where the program is (build/gcc). HOSTS_PLANS: the plans, with spaces between them. HOSTS_BYTES
 (4M): the model of kills and cuts. HOSTS_WORK_MS (1). HOSTS_LINK (1gbit). KILLS_MINUTES (30),
 LOSS_EXAMPLES (1000000), LOSS_SEEDS (8), JOIN_BYTES (1000M), JOIN_S (40: before the joiner), CUT_S (300),
-SLOW_S (15), SLOW_CASES (steps pauses link)."""
+LATE_SHARES (0.1 0.3 0.6 one), LATE_STOP_S (0.4: a stop, on average), SLOW_S (15), SLOW_CASES (steps
+pauses link)."""
 
 import json
 import math
@@ -328,8 +333,9 @@ def examples_seen():
                for log in HOSTS.glob("run.*"))
 
 
-def trained(plan, seed, examples, kills):
-    """The held-out loss of a run, its seconds, and how often it was killed."""
+def trained(plan, seed, examples, trouble=None):
+    """The held-out loss of a run, its seconds, what trouble(job, chance, goes_on) returned, and the share
+    of arrivals that missed a round."""
     checkpoint = HOSTS / "model"
     for old in [*HOSTS.glob("model*"), *HOSTS.glob("run.*")]:
         old.unlink()
@@ -342,8 +348,7 @@ def trained(plan, seed, examples, kills):
                 "--log-every", "0.25", *LOSS_MODEL]
 
     job, began = Job(4, command), time.monotonic()
-    started = kill_and_start(job, random.Random(seed), lambda: examples_seen() < 0.85 * examples,
-                             range(4)) if kills else []
+    met = trouble and trouble(job, random.Random(seed), lambda: examples_seen() < 0.85 * examples)
     while examples_seen() < examples or not all(
             [*HOSTS.glob(f"run.{life.number}"), *HOSTS.glob(f"run.{life.number}.*")]
             for life in job.living()):
@@ -355,30 +360,84 @@ def trained(plan, seed, examples, kills):
                 " ".join(life.log.read_text() for life in job.lives))
     said = subprocess.run([str(BUILD / "descant"), "eval", "--checkpoint", str(checkpoint), "--data",
                            str(HOSTS / "held.tsv"), "--json"], stdout=subprocess.PIPE, check=True)
-    return json.loads(said.stdout)["loss"], seconds, len(started)
+    lines = [line for log in HOSTS.glob("run.*") for line in whole_lines(log)
+             if line["kind"] == "interval"]
+    missed, made = (sum(line.get(key) or 0 for line in lines) for key in ("missed", "rounds"))
+    return json.loads(said.stdout)["loss"], seconds, met, missed / max(1, missed + made)
 
 
-def part_loss():
-    examples, seeds = setting("LOSS_EXAMPLES", 1000000), setting("LOSS_SEEDS", 8)
+def make_clicks(examples):
     for name, rows, seed in (("clicks", 2 * examples, 1), ("held", 200000, 2)):
         subprocess.run([str(BUILD / "descant"), "gen", "ctr", "--rows", str(rows), "--seed", str(seed),
                         "--out", str(HOSTS / f"{name}.tsv")], stderr=subprocess.DEVNULL, check=True)
+
+
+def say_losses(part, plan, examples, trouble, **row):
+    """Of runs with trouble beside those of the same seed without, in changing order."""
+    seeds, pairs = setting("LOSS_SEEDS", 8), []
+    for seed in range(1, seeds + 1):
+        of = {}
+        for troubled in (seed % 2 == 0, seed % 2 == 1):
+            of[troubled] = trained(plan, seed, examples, trouble if troubled else None)
+        pairs.append((of[True], of[False]))
+    ratios = [a[0] / b[0] - 1 for a, b in pairs]
+    deviation = statistics.stdev(ratios) if seeds > 1 else math.nan
+    bound = T95[min(seeds - 2, len(T95) - 1)] * deviation / math.sqrt(seeds)
+    say(part, plan=plan, examples=examples, seeds=seeds, **row, met=sum(a[2] for a, _ in pairs),
+        late=statistics.mean(a[3] for a, _ in pairs), late_without=statistics.mean(b[3] for _, b in pairs),
+        loss=statistics.mean(b[0] for _, b in pairs),
+        time_ratio=statistics.mean(a[1] / b[1] for a, b in pairs), difference=statistics.mean(ratios),
+        difference_most=max(ratios), deviation=deviation,
+        difference_at_most=statistics.mean(ratios) + bound)
+
+
+def part_loss():
+    def kills(job, chance, goes_on):
+        return len(kill_and_start(job, chance, goes_on, range(4)))
+
+    examples = setting("LOSS_EXAMPLES", 1000000)
+    make_clicks(examples)
     for plan in setting("HOSTS_PLANS", f"shadow-ma shadow-easgd {DELAYED}").split():
-        ratios, losses, times, kills = [], [], [], 0
-        for seed in range(1, seeds + 1):
-            of = {}
-            for with_kills in (seed % 2 == 0, seed % 2 == 1):
-                of[with_kills] = trained(plan, seed, examples, with_kills)
-            ratios.append(of[True][0] / of[False][0] - 1)
-            losses.append(of[False][0])
-            times.append(of[True][1] / of[False][1])
-            kills += of[True][2]
-        deviation = statistics.stdev(ratios) if seeds > 1 else math.nan
-        bound = T95[min(seeds - 2, len(T95) - 1)] * deviation / math.sqrt(seeds)
-        say("loss", plan=plan, examples=examples, seeds=seeds, kills=kills,
-            loss=statistics.mean(losses), time_ratio=statistics.mean(times),
-            difference=statistics.mean(ratios), deviation=deviation,
-            difference_at_most=statistics.mean(ratios) + bound)
+        say_losses("loss", plan, examples, kills)
+
+
+LATE = ("ma,every=20,quorum=2 dasgd-delta,every=20,delay=10,quorum=2 diloco,every=20,quorum=2 "
+        "easgd,every=20 shadow-bmuf,quorum=2")
+
+
+def stops_of(share):
+    """Stops of hosts, each about LATE_STOP_S long: how many there were."""
+    ranks, stopped = ([3], 0.9) if share == "one" else ([1, 2, 3], float(share) * 4 / 3)
+    mean_s = setting("LATE_STOP_S", 0.4)
+
+    def stops(job, chance, goes_on):
+        def next_of(stops_now):
+            mean = mean_s if stops_now else mean_s * (1 - stopped) / stopped
+            return time.monotonic() + mean * chance.uniform(0.5, 1.5)
+
+        lives = {life.rank: life for life in job.living()}
+        turn = {rank: [next_of(False), False] for rank in ranks}
+        n = 0
+        while goes_on():
+            time.sleep(max(0, min(at for at, _ in turn.values()) - time.monotonic()))
+            for rank, (at, is_stopped) in turn.items():
+                if time.monotonic() >= at:
+                    lives[rank].process.send_signal(signal.SIGCONT if is_stopped else signal.SIGSTOP)
+                    n += not is_stopped
+                    turn[rank] = [next_of(not is_stopped), not is_stopped]
+        for rank in ranks:
+            lives[rank].process.send_signal(signal.SIGCONT)
+        return n
+
+    return stops
+
+
+def part_late():
+    examples = setting("LOSS_EXAMPLES", 1000000)
+    make_clicks(examples)
+    for share in setting("LATE_SHARES", "0.1 0.3 0.6 one").split():
+        for plan in setting("HOSTS_PLANS", LATE).split():
+            say_losses("late", plan, examples, stops_of(share), share=share)
 
 
 def warm(size):
@@ -515,7 +574,8 @@ def part_slow():
                 one_model=one_model(job))
 
 
-PARTS = {"kills": part_kills, "loss": part_loss, "join": part_join, "slow": part_slow, "cuts": part_cuts}
+PARTS = {"kills": part_kills, "loss": part_loss, "late": part_late, "join": part_join,
+         "slow": part_slow, "cuts": part_cuts}
 
 
 def main():

@@ -580,7 +580,7 @@ void world_come(struct ranks_world *w, int rank)
                                      .context = w->link};
     struct fabric_start start = {.manifest = w->manifest, .n = w->n, .room = w->n,
                                        .collective = !w->elastic, .n_outer = !w->elastic,
-                                       .quorum = w->elastic ? 0 : w->quorum, .grace = -0.5,
+                                       .quorum = w->elastic ? 0 : w->quorum, .grace = -0.1,
                                        .carries = !w->elastic && !w->pulls && w->quorum > 0,
                                        .center = w->elastic, .threads = 1,
                                        .gradients = w->gradients};

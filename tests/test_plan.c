@@ -32,7 +32,7 @@ static bool same(const struct plan *a, const struct plan *b)
 }
 
 enum { HOT = 100 };     /* the default */
-#define ALL 0, -0.5     /* quorum and grace */
+#define ALL 0, -0.1     /* quorum and grace */
 #define AUTO PLAN_AUTO
 
 static const struct plan presets[] = {
@@ -142,7 +142,7 @@ static const char *const texts[][2] = {
     {"bsp,when=shadow,what=mean", "bsp,when=shadow,what=mean"},
     {"diloco,quorum=3", "diloco,quorum=3"},
     {"diloco,quorum=0", "diloco"},
-    {"diloco,quorum=0.5,grace=0.5x", "diloco,quorum=0.5"},
+    {"diloco,quorum=0.5,grace=0.1x", "diloco,quorum=0.5"},
     {"ma,quorum=0.75,grace=20ms", "ma,quorum=0.75,grace=0.02s"},
     {"dasgd-delta,grace=2x,quorum=2", "dasgd-delta,quorum=2,grace=2x"},
     {"shadow-bmuf,quorum=1,grace=0", "shadow-bmuf,quorum=1,grace=0s"},
@@ -284,7 +284,7 @@ static const char *const refused[][2] = {
     {"ma,quorum=2.5", "quorum at place 4|whole number"},
     {"ma,quorum=-1", "quorum cannot be '-1'"},
     {"ma,grace=10ms", "grace at place 4|quorum="},
-    {"ma,quorum=2,grace=10", "grace cannot be '10'|a time like 10ms or a factor like 0.5x"},
+    {"ma,quorum=2,grace=10", "grace cannot be '10'|a time like 10ms or a factor like 0.1x"},
     {"ma,quorum=2,grace=-1x", "grace cannot be '-1x'"},
     {"ma,quorum=2,weight=steps", "quorum at place 4|weight=steps at place 13|twice"},
     {"bmuf,weight=steps,quorum=2", "quorum at place 19|weight=steps at place 6"},

@@ -212,7 +212,7 @@ static const char *allowed(const struct option *o, char *text, size_t room)
         [OPTION_REAL] = "a number",
         [OPTION_RATE] = "a rate like 1gbit or 2GB, bytes a second",
         [OPTION_TIME] = "a time like 10ms",
-        [OPTION_LAPSE] = "a time like 10ms or a factor like 0.5x,",
+        [OPTION_LAPSE] = "a time like 10ms or a factor like 0.1x,",
         [OPTION_SECONDS] = "seconds, or a time like 10ms,",
     };
     bool is_number = o->type <= OPTION_NUMBERS;

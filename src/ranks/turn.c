@@ -363,6 +363,36 @@ static void count_missed(struct ranks *m, struct ledger_version before,
     atomic_fetch_add_explicit(&m->f.missed, rounds, memory_order_relaxed);
 }
 
+/* A state waits until it is handed out, but where this rank's vector is in no more
+ * means. */
+static bool state_waits(struct ranks *m, const struct ranks_taken *taken,
+                        struct ledger_entry own, uint64_t center)
+{
+    m->held.note = taken->note;
+    for (int i = 0; i < m->n_outer && m->carries; i++) {
+        float *came_outer = m->next_outer[i];
+        m->next_outer[i] = m->state_outer[i];
+        m->state_outer[i] = came_outer;
+    }
+    if (m->carries && at_last_state(m)) {
+        settle_outer(m);
+        return false;
+    }
+    m->held.replaced =
+        (m->held.state_waits && m->held.replaced) || taken->center_state != center;
+    m->held.state_waits = true;
+    m->held.own = own.generation == m->place.generation ? own.seq : 0;
+    m->refers = ledger_series_of(taken->version);
+    float *came = m->state_center;
+    if (m->f.center && !m->has_state) { /* its caller cannot have looked at the centre */
+        m->state_center = m->f.center;
+        m->f.center = came;
+    } else if (m->f.center) {
+        memcpy(m->f.center, came, m->n * sizeof(float));
+    }
+    return true;
+}
+
 /* A whole version has come (versions.c): the result of a round that this rank was in, or
  * a state. A state is handed out once this rank has arrived. */
 static enum fabric_progress take_version(struct ranks *m, struct fabric_part *part)
@@ -395,35 +425,9 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
         m->held.mean = 0;
         m->held.center = taken.center_state;
     }
-    if (taken.which != VERSION_STATE) {
-        if (m->stage == STAGE_ARRIVED)
-            ranks_members_ready(m);
-        return FABRIC_WORKED;
-    }
-    m->held.note = taken.note;
-    for (int i = 0; i < m->n_outer && m->carries; i++) {
-        float *came_outer = m->next_outer[i];
-        m->next_outer[i] = m->state_outer[i];
-        m->state_outer[i] = came_outer;
-    }
-    if (m->carries && at_last_state(m)) {
-        settle_outer(m);
-        if (m->stage == STAGE_ARRIVED)
-            ranks_members_ready(m);
-        return FABRIC_WORKED;
-    }
-    m->held.replaced =
-        (m->held.state_waits && m->held.replaced) || taken.center_state != center;
-    m->held.state_waits = true;
-    m->held.own = own.generation == m->place.generation ? own.seq : 0;
-    m->refers = ledger_series_of(taken.version);
-    float *came = m->state_center;
-    if (m->f.center && !m->has_state) { /* its caller cannot have looked at the centre */
-        m->state_center = m->f.center;
-        m->f.center = came;
-    } else if (m->f.center) {
-        memcpy(m->f.center, came, m->n * sizeof(float));
-    }
+    bool waits = taken.which == VERSION_STATE && state_waits(m, &taken, own, center);
+    if (!waits && m->stage == STAGE_ARRIVED)
+        ranks_members_ready(m);
     return FABRIC_WORKED;
 }
 

@@ -171,7 +171,7 @@ const struct option plan_options[] = {
                    .low = 0,
                    .high = 3600,
                    .help = "the time for which a round with its quorum waits for others; "
-                           "0.5x: half of what the quorum took"},
+                           "0.1x: a tenth of what the quorum took"},
 };
 #undef AT
 const size_t plan_n_options = N_KEYS;
@@ -205,7 +205,7 @@ const struct plan_preset plan_presets[] = {
 };
 
 static const struct plan defaults = {
-    .preset = "custom", .alpha = 1, .rate = 1, .hot = 100, .grace = -0.5};
+    .preset = "custom", .alpha = 1, .rate = 1, .hot = 100, .grace = -0.1};
 
 /* The string and, for each key it has, the place it stands at, from 1; 0: not given. */
 struct plan_text {
