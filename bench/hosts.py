@@ -10,8 +10,8 @@ loss    the held-out loss of a DLRM after LOSS_EXAMPLES, those of killed hosts t
         order
 late    the same loss where hosts are stopped for a while again and again, so that their arrivals are
         late: any but host0 at random, for such a share of the time that LATE_SHARES of all arrivals are
-        late, or host3 for nine tenths of it, again and again ("one"); beside the same run without. late is the
-        share that was
+        late, or host3 for nine tenths of it, again and again ("one"); beside the same run without stops and without a quorum. late
+        is the share that was
 join    a third host joins two with a model of JOIN_BYTES: their steps/s meanwhile, and its time until
         its first step is done, in parts: until its process runs (process_s), the job is open, there
         is memory for the model, a first MB has come (wait_s), the last one has (transfer_s), the job
@@ -372,19 +372,20 @@ def make_clicks(examples):
                         "--out", str(HOSTS / f"{name}.tsv")], stderr=subprocess.DEVNULL, check=True)
 
 
-def say_losses(part, plan, examples, trouble, **row):
+def say_losses(part, plan, examples, trouble, calm_plan=None, **row):
     """Of runs with trouble beside those of the same seed without, in changing order."""
     seeds, pairs = setting("LOSS_SEEDS", 8), []
     for seed in range(1, seeds + 1):
         of = {}
         for troubled in (seed % 2 == 0, seed % 2 == 1):
-            of[troubled] = trained(plan, seed, examples, trouble if troubled else None)
+            of[troubled] = (trained(plan, seed, examples, trouble) if troubled else
+                            trained(calm_plan or plan, seed, examples))
         pairs.append((of[True], of[False]))
     ratios = [a[0] / b[0] - 1 for a, b in pairs]
     deviation = statistics.stdev(ratios) if seeds > 1 else math.nan
     bound = T95[min(seeds - 2, len(T95) - 1)] * deviation / math.sqrt(seeds)
     say(part, plan=plan, examples=examples, seeds=seeds, **row, met=sum(a[2] for a, _ in pairs),
-        late=statistics.mean(a[3] for a, _ in pairs), late_without=statistics.mean(b[3] for _, b in pairs),
+        late=statistics.mean(a[3] for a, _ in pairs),
         loss=statistics.mean(b[0] for _, b in pairs),
         time_ratio=statistics.mean(a[1] / b[1] for a, b in pairs), difference=statistics.mean(ratios),
         difference_most=max(ratios), deviation=deviation,
@@ -401,8 +402,8 @@ def part_loss():
         say_losses("loss", plan, examples, kills)
 
 
-LATE = ("ma,every=20,quorum=2 dasgd-delta,every=20,delay=10,quorum=2 diloco,every=20,quorum=2 "
-        "easgd,every=20 shadow-bmuf,quorum=2")
+LATE = ("ma,every=20,quorum=2,grace=0.5x dasgd-delta,every=20,delay=10,quorum=2,grace=0.5x "
+        "diloco,every=20,quorum=2,grace=0.5x easgd,every=20")
 
 
 def stops_of(share):
@@ -437,7 +438,7 @@ def part_late():
     make_clicks(examples)
     for share in setting("LATE_SHARES", "0.1 0.3 0.6 one").split():
         for plan in setting("HOSTS_PLANS", LATE).split():
-            say_losses("late", plan, examples, stops_of(share), share=share)
+            say_losses("late", plan, examples, stops_of(share), plan.split(",quorum")[0], share=share)
 
 
 def warm(size):

@@ -1002,6 +1002,43 @@ START_TEST(a_newcomer_is_not_outrun)
 }
 END_TEST
 
+/* Rounds of the first members, the last of them first, in no time. */
+static uint64_t rounds_of(struct world *w, int n_ready)
+{
+    for (int turns = 0; turns < 3; turns++) {
+        for (int r = n_ready; r-- > 0;)
+            ready(w, r);
+        while (w->n_words)
+            deliver(w, 0, false);
+        for (int r = 0; r < w->ranks; r++) {
+            whole(w, r);
+            took(w, r);
+        }
+    }
+    return ledger_view(ledger_of(w, 0)).held.number;
+}
+
+/* Who has missed a round has no grace until it is in one again. */
+START_TEST(the_grace_is_for_those_who_were_in_the_round_before)
+{
+    struct world *w = create(3, 3, 2);
+    uint64_t rounds;
+
+    ck_assert_uint_eq(rounds_of(w, 2), 0);
+    tick(w, 0, GRACE_NS);
+    rounds = rounds_of(w, 2);
+    ck_assert_uint_gt(rounds, 1);
+    ck_assert_uint_gt(rounds_of(w, 2), rounds);
+    rounds_of(w, 3);
+    rounds = rounds_of(w, 3);
+    ck_assert(was_in(w, 2, (struct ledger_version){1, rounds}));
+    ck_assert_uint_eq(rounds_of(w, 2), rounds);
+    tick(w, 0, GRACE_NS);
+    ck_assert_uint_gt(rounds_of(w, 2), rounds);
+    free(w);
+}
+END_TEST
+
 /* Words of which every number may be anything: nothing runs over, and nobody is misled
  * into a state in which no round is made. */
 START_TEST(words_that_nobody_says_are_dropped)
@@ -1330,6 +1367,7 @@ int main(void)
     tcase_add_test(tcase, owners_are_few_and_take_turns);
     tcase_add_test(tcase, where_nobody_is_lost_nothing_is_said_twice);
     tcase_add_test(tcase, a_newcomer_is_not_outrun);
+    tcase_add_test(tcase, the_grace_is_for_those_who_were_in_the_round_before);
     tcase_add_test(tcase, a_rank_that_comes_again_is_not_silent);
     tcase_add_test(tcase, a_donor_has_the_state_in_its_vectors);
     tcase_add_test(tcase, a_contribution_has_a_seq_of_its_own);

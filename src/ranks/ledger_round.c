@@ -93,6 +93,7 @@ static void count(struct ledger *l, const struct ledger_seat *s, int by)
 
     l->counts.members[standing] += by;
     l->counts.arrived[standing] += arrived && !hollow ? by : 0;
+    l->counts.missing += s->missed && standing == STANDING_WORK && !arrived ? by : 0;
     l->counts.hollow += hollow ? by : 0;
     l->counts.hollow_arrived += arrived && hollow ? by : 0;
 }
@@ -137,13 +138,19 @@ static struct gathering gather(struct ledger *l)
     return g;
 }
 
+/* The grace is for those who were in the round before. */
+static bool grace_is_over(const struct ledger *l, struct gathering g)
+{
+    return g.arrived + l->counts.missing >= g.members || l->now_ns >= ledger_grace_ends(l);
+}
+
 /* A round closes only upon a version that the coordinator holds itself, so that it knows
  * what is merged. */
 static bool may_close(const struct ledger *l, struct gathering g)
 {
     return l->member && l->coordinator == l->o.rank && !l->promised && !l->open &&
            ledger_same(l->held, l->newest) && g.arrived && l->since_ns &&
-           (g.arrived == g.members || l->now_ns >= ledger_grace_ends(l)) &&
+           (g.arrived == g.members || grace_is_over(l, g)) &&
            RULE(HOLD, ledger_enough(l, MEMBER, l->coordinator, ledger_holds_newest));
 }
 
@@ -193,6 +200,7 @@ bool ledger_close(struct ledger *l)
     for (int r = 0; r < l->o.ranks; r++) {
         struct ledger_seat *s = &l->seats[r];
         s->in = standing_of(l, s) == g.of && is_counted(l, s) ? s->told.seq : 0;
+        s->missed = !s->in;
         if (s->in_list[MEMBER] && (s->in || !l->o.fixed))
             ledger_owe(l, r, LEDGER_GO);
     }

@@ -168,7 +168,7 @@ void ledger_stand(struct ledger *l, uint64_t epoch, int coordinator)
     for (int r = 0; r < l->o.ranks; r++) {
         struct ledger_seat *s = &l->seats[r];
         s->in = 0;
-        s->lost = false;
+        s->lost = s->missed = false;
         l->n_owed -= s->owes != 0;
         s->owes &= 1u << LEDGER_STANDS | 1u << LEDGER_HERE;
         l->n_owed += s->owes != 0;

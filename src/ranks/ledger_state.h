@@ -23,6 +23,8 @@ struct ledger_seat {
     bool silent, lost;
     bool is_slow;                   /* a newcomer that rounds do not wait for */
     bool outdated;                  /* a newcomer that has to say HERE again */
+    bool missed;                    /* it was not in the round of this epoch that this
+                                       coordinator closed last */
     unsigned owes;                  /* words, by kind */
 };
 
@@ -65,6 +67,7 @@ struct ledger {
                                    are */
     struct ledger_counts {      /* the coordinator's; all 0: to be counted again */
         int known;
+        int missing;            /* at work, not arrived, and not in the last round */
         int members[STANDING_WORK + 1], arrived[STANDING_WORK + 1];
         int hollow, hollow_arrived;     /* at work; `arrived` is without them */
     } counts;
