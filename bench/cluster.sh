@@ -37,8 +37,7 @@
 # BUILD: where the program is. CLUSTER_JOBS (mpi): how the hosts of shadow, scaling and delayed meet, mpi,
 # tcp or tls, or several of them, whose plans take turns. CLUSTER_LINKS (10gbit 1gbit 100mbit), also as
 # 1gbit/50ms: with that round trip, for which a program carries each packet (tests/cluster/delay.c), on the
-# two cores that train. cable_share is what it takes of them beyond what it takes under none, and
-# ratio_without_cable the ratio had they trained in that time.
+# two cores that train. cable_share is what it takes in a run beyond what it takes under none, ÷ their time of training.
 # CLUSTER_PLANS, CLUSTER_PAIRS (12; 5 for mean-tcp, 3 for long-tcp), CLUSTER_RUN_S (8), CLUSTER_DELAY (measured),
 # CLUSTER_SYNC_CPU (0: the default), CLUSTER_LIBRARY (openmpi), CLUSTER_CLICKS (2000000), CLUSTER_SEEDS
 # (1 2 3), CLUSTER_HOSTS (1 2 4), CLUSTER_OPTIMIZERS (momentum adaptive), PYTHON (python3): other or
@@ -216,7 +215,7 @@ calibrate() {
 }
 
 # Runs plans and none in turns, each round beginning with the next one; of each plan, lists of ratio,
-# rate, none, stall, least, shadow, rows and exchange.
+# rate, none, stall, least, shadow, rows, exchange and cable.
 in_turns() {    # hosts of the plans, those of none, plans
     of_plans=$1
     of_none=$2
@@ -272,15 +271,13 @@ say_pairs() {    # part, link, [JOB:]PLAN
         "stall_share=$(median "$list.stall")" \
         "stall_least=$(median "$list.least")" \
         "shadow_cpu_share=$(median "$list.shadow")" "rows_per_s=$(median "$list.rows")" \
-        "exchange_p99_s=$(median "$list.exchange")" "step_s=$step_s" $(without_cable "$list")
+        "exchange_p99_s=$(median "$list.exchange")" "step_s=$step_s" $(say_cable "$list")
 }
 
-# A core that carries packets trains nothing meanwhile, and on a machine of its own a cable takes no core.
-without_cable() {    # a plan's lists
+say_cable() {    # a plan's lists
     [ -n "$delay_now" ] || return 0
     more_s=$(calc "$(median "$1.cable") - $(median "$HOSTS/list.idle.cable")")
-    share=$(calc "$more_s / (2 * 2 * $examples / $(median "$1.rate"))")
-    echo "cable_share=$share" "ratio_without_cable=$(calc "$(of_orders "$1") / (1 - $share)")"
+    echo "cable_share=$(calc "$more_s / (2 * 2 * $examples / $(median "$1.rate"))")"
 }
 
 # --- the parts ---

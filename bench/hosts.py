@@ -8,10 +8,9 @@ kills   one host of four is killed every 5 to 20 s, and starts again 1 s later. 
 loss    the held-out loss of a DLRM after LOSS_EXAMPLES, those of killed hosts too, under such kills of
         any of the hosts up to 85 % of them, beside the same run without: pairs of one seed, in changing
         order
-late    the same loss where hosts are stopped for a while again and again, so that their arrivals are
-        late: any but host0 at random, for such a share of the time that LATE_SHARES of all arrivals are
-        late, or host3 for nine tenths of it, again and again ("one"); beside the same run without stops and without a quorum. late
-        is the share that was
+late    the same loss where hosts 1 to 3 are stopped at random, so that about LATE_SHARES of all arrivals
+        are late, or host3 nine tenths of the time ("one"); beside the same plan without stops and without
+        a quorum. `late` is the share of arrivals that missed their round
 join    a third host joins two with a model of JOIN_BYTES: their steps/s meanwhile, and its time until
         its first step is done, in parts: until its process runs (process_s), the job is open, there
         is memory for the model, a first MB has come (wait_s), the last one has (transfer_s), the job
@@ -39,6 +38,7 @@ import math
 import os
 import pathlib
 import random
+import re
 import signal
 import statistics
 import subprocess
@@ -409,6 +409,8 @@ LATE = ("ma,every=20,quorum=2,grace=0.5x dasgd-delta,every=20,delay=10,quorum=2,
 def stops_of(share):
     """Stops of hosts, each about LATE_STOP_S long: how many there were."""
     ranks, stopped = ([3], 0.9) if share == "one" else ([1, 2, 3], float(share) * 4 / 3)
+    if not 0 < stopped < 1:
+        give_up(f"LATE_SHARES: {share} is not 'one', nor above 0 and below 0.75")
     mean_s = setting("LATE_STOP_S", 0.4)
 
     def stops(job, chance, goes_on):
@@ -420,6 +422,7 @@ def stops_of(share):
         turn = {rank: [next_of(False), False] for rank in ranks}
         n = 0
         while goes_on():
+            job.check()
             time.sleep(max(0, min(at for at, _ in turn.values()) - time.monotonic()))
             for rank, (at, is_stopped) in turn.items():
                 if time.monotonic() >= at:
@@ -438,7 +441,8 @@ def part_late():
     make_clicks(examples)
     for share in setting("LATE_SHARES", "0.1 0.3 0.6 one").split():
         for plan in setting("HOSTS_PLANS", LATE).split():
-            say_losses("late", plan, examples, stops_of(share), plan.split(",quorum")[0], share=share)
+            say_losses("late", plan, examples, stops_of(share), re.sub(",(quorum|grace)=[^,]*", "", plan),
+                       share=share)
 
 
 def warm(size):

@@ -241,7 +241,7 @@ static void settle(struct ranks_world *w, int rank, const struct fabric_part *pa
     }
     for (size_t i = 0; i < w->n && s->n == m->round.k; i++)
         if (fabs((double)part->out[i] - (double)t->G[i] - sum[i]) >
-            1e-4 + 2e-7 * fabs((double)t->G[i]))
+            1e-4 + 2e-7 * fabs((double)t->G[i]))     /* a float of G is rounded */
             wrong(w, rank, "float %zu moves by %g in a mean of %d, where they brought %g", i,
                   (double)part->out[i] - (double)t->G[i], part->members, sum[i]);
 }

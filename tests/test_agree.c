@@ -793,12 +793,10 @@ END_TEST
 
 /* --- shared memory: who folds dies before the result counts --- */
 
-static bool dies;
-
 static void die(enum step step, unsigned slot)
 {
     (void)slot;
-    if (step == STEP_AGREED && dies)
+    if (step == STEP_AGREED)
         _exit(9);
 }
 
@@ -809,12 +807,11 @@ START_TEST(who_folds_may_die)
 
     new_address("");
     pid_t pid = fork();
+    shm_hook = pid == 0 ? die : NULL;   /* before there is a shadow, which reads it */
     struct descant *job = begin(job_address, "shadow-ma", pid == 0, 2);
     start_job(job);
     if (pid == 0) {
         clock_sleep_until(clock_now_ns() + 50000000);   /* the other one has offered */
-        shm_hook = die;
-        dies = true;
         x = 100;
         descant_agree_mean(job, &x, 1);
         _exit(1);                       /* the other one has folded */

@@ -1039,6 +1039,23 @@ START_TEST(the_grace_is_for_those_who_were_in_the_round_before)
 }
 END_TEST
 
+/* Of those who are missing, 3 has missed the round before, and 2 has not. */
+START_TEST(the_grace_is_over_for_all_or_for_none)
+{
+    struct world *w = create(4, 4, 2);
+
+    rounds_of(w, 3);
+    ck_assert_uint_eq(ledger_view(ledger_of(w, 0)).held.number, 0);
+    tick(w, 0, GRACE_NS);
+    uint64_t rounds = rounds_of(w, 3);
+    ck_assert_uint_gt(rounds, 1);
+    ck_assert_uint_eq(rounds_of(w, 2), rounds);
+    tick(w, 0, GRACE_NS);
+    ck_assert_uint_gt(rounds_of(w, 2), rounds);
+    free(w);
+}
+END_TEST
+
 /* Words of which every number may be anything: nothing runs over, and nobody is misled
  * into a state in which no round is made. */
 START_TEST(words_that_nobody_says_are_dropped)
@@ -1368,6 +1385,7 @@ int main(void)
     tcase_add_test(tcase, where_nobody_is_lost_nothing_is_said_twice);
     tcase_add_test(tcase, a_newcomer_is_not_outrun);
     tcase_add_test(tcase, the_grace_is_for_those_who_were_in_the_round_before);
+    tcase_add_test(tcase, the_grace_is_over_for_all_or_for_none);
     tcase_add_test(tcase, a_rank_that_comes_again_is_not_silent);
     tcase_add_test(tcase, a_donor_has_the_state_in_its_vectors);
     tcase_add_test(tcase, a_contribution_has_a_seq_of_its_own);

@@ -182,8 +182,8 @@ struct ledger_gathering {
     int members, arrived;
     int present;                /* members, and those at their end */
     bool final;
-    bool may_close;             /* all have arrived, or a quorum, and the grace is over
-                                   or for nobody */
+    bool may_close;             /* a quorum has arrived, and none of those in the round
+                                   before is missing, or the grace is over */
     /* a newcomer is taking the newest version, and would be outrun unless the round
      * waits; a round that gives all the same state need not wait */
     bool taken;

@@ -90,10 +90,11 @@ static void count(struct ledger *l, const struct ledger_seat *s, int by)
     enum standing standing = standing_of(l, s);
     bool hollow = is_hollow(l, s) && standing == STANDING_WORK;
     bool arrived = has_arrived(l, s);
+    bool missing = s->missed && standing == STANDING_WORK && !arrived && !hollow;
 
     l->counts.members[standing] += by;
     l->counts.arrived[standing] += arrived && !hollow ? by : 0;
-    l->counts.missing += s->missed && standing == STANDING_WORK && !arrived ? by : 0;
+    l->counts.missing += missing ? by : 0;
     l->counts.hollow += hollow ? by : 0;
     l->counts.hollow_arrived += arrived && hollow ? by : 0;
 }
@@ -150,7 +151,7 @@ static bool may_close(const struct ledger *l, struct gathering g)
 {
     return l->member && l->coordinator == l->o.rank && !l->promised && !l->open &&
            ledger_same(l->held, l->newest) && g.arrived && l->since_ns &&
-           (g.arrived == g.members || grace_is_over(l, g)) &&
+           g.arrived >= quorum_of(l, &g) && grace_is_over(l, g) &&
            RULE(HOLD, ledger_enough(l, MEMBER, l->coordinator, ledger_holds_newest));
 }
 

@@ -67,7 +67,7 @@ struct ledger {
                                    are */
     struct ledger_counts {      /* the coordinator's; all 0: to be counted again */
         int known;
-        int missing;            /* at work, not arrived, and not in the last round */
+        int missing;            /* at work, neither here nor in the round before */
         int members[STANDING_WORK + 1], arrived[STANDING_WORK + 1];
         int hollow, hollow_arrived;     /* at work; `arrived` is without them */
     } counts;

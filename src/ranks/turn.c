@@ -363,10 +363,10 @@ static void count_missed(struct ranks *m, struct ledger_version before,
     atomic_fetch_add_explicit(&m->f.missed, rounds, memory_order_relaxed);
 }
 
-/* A state waits until it is handed out, but where this rank's vector is in no more
- * means. */
-static bool state_waits(struct ranks *m, const struct ranks_taken *taken,
-                        struct ledger_entry own, uint64_t center)
+/* Takes a state that has come. Returns whether it waits to be handed out: not where this
+ * rank's vector is in no more means. */
+static bool take_state(struct ranks *m, const struct ranks_taken *taken,
+                       struct ledger_entry own, uint64_t center)
 {
     m->held.note = taken->note;
     for (int i = 0; i < m->n_outer && m->carries; i++) {
@@ -425,7 +425,7 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
         m->held.mean = 0;
         m->held.center = taken.center_state;
     }
-    bool waits = taken.which == VERSION_STATE && state_waits(m, &taken, own, center);
+    bool waits = taken.which == VERSION_STATE && take_state(m, &taken, own, center);
     if (!waits && m->stage == STAGE_ARRIVED)
         ranks_members_ready(m);
     return FABRIC_WORKED;

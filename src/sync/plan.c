@@ -170,8 +170,9 @@ const struct option plan_options[] = {
                    .offset = AT(plan.grace),
                    .low = 0,
                    .high = 3600,
-                   .help = "the time for which a round with its quorum waits for others; "
-                           "0.1x: a tenth of what the quorum took"},
+                   .help = "the time for which a round with its quorum waits for others "
+                           "that were in the round before; 0.1x: a tenth of what the "
+                           "quorum took"},
 };
 #undef AT
 const size_t plan_n_options = N_KEYS;

@@ -10,8 +10,8 @@
  *
  * The kernel hands over packets of up to 64 KiB with the header that tells how to cut
  * them (IFF_VNET_HDR), so a packet here is as large as on a veth. All packets that are
- * under way lie in memory, a ring for each direction; what would not fit waits in the
- * device's queue, and is lost when that is full. A rate is the device's (tc, in hosts).
+ * under way lie in memory, a ring of 16 MiB for each direction, which is to hold rate ×
+ * DELAY; what would not fit waits in the device's queue, and is lost when that is full. A rate is the device's (tc, in hosts).
  *
  * It runs before other processes (SCHED_FIFO), as a cable does, but not for free: each
  * packet is copied twice, and what the receiver's kernel does with it is this process's
@@ -117,8 +117,8 @@ static void take(struct way *w, int64_t delay_ns)
     }
 }
 
-/* A packet that the device does not take is lost. Packets wait for half a look until they
- * are taken, and for half a one after they are due, so they are due one look early. */
+/* A packet that the device does not take is lost. On average one waits half a look to be
+ * read and half a look after it is due, so its due time is one look early. */
 static void give(struct way *w)
 {
     int64_t now = now_ns();
@@ -154,8 +154,8 @@ int main(int argc, char **argv)
     char *unit = NULL;
     double delay_ms = argc == 6 ? strtod(argv[5], &unit) : -1;
     struct sched_param first = {.sched_priority = 1};
-    if (!(delay_ms >= 0) || strcmp(unit, "ms") != 0) {
-        fputs("usage: delay PID NAME PID NAME DELAYms\n", stderr);
+    if (!(delay_ms * 1e6 > LOOK_NS) || strcmp(unit, "ms") != 0) {
+        fputs("usage: delay PID NAME PID NAME DELAYms, more than 2ms\n", stderr);
         return 2;
     }
     int ends[2] = {make_device(argv[1], argv[2]), make_device(argv[3], argv[4])};
