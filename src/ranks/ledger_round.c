@@ -85,12 +85,22 @@ static enum standing standing_of(const struct ledger *l, const struct ledger_sea
     return at_end(l, s) ? STANDING_END : STANDING_WORK;
 }
 
+/* It has missed the round before, and is not on its way into this one: such a member has
+ * arrived, and takes the version upon which it is to, or has just taken it. */
+static bool is_late(const struct ledger *l, const struct ledger_seat *s)
+{
+    bool arrives = is_here(l, s) && s->told.seq > merged_of(s, s->told.generation);
+    bool took = is_here(l, s) && l->o.quorum.leavers_give && ledger_holds_newest(l, s);
+
+    return s->missed && !arrives && !took;
+}
+
 static void count(struct ledger *l, const struct ledger_seat *s, int by)
 {
     enum standing standing = standing_of(l, s);
     bool hollow = is_hollow(l, s) && standing == STANDING_WORK;
     bool arrived = has_arrived(l, s);
-    bool missing = s->missed && standing == STANDING_WORK && !arrived && !hollow;
+    bool missing = standing == STANDING_WORK && !hollow && is_late(l, s);
 
     l->counts.members[standing] += by;
     l->counts.arrived[standing] += arrived && !hollow ? by : 0;

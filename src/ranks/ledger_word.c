@@ -8,10 +8,11 @@
 
 /* --- words that leave --- */
 
+/* Upon the version that it holds, which need not be the newest: a coordinator that has
+ * closed a round without this peer is to know that it waits. */
 static bool arrives(const struct ledger *l)
 {
-    return l->member && !l->promised && l->ready && l->pending && !l->open &&
-           ledger_same(l->held, l->newest);
+    return l->member && !l->promised && l->ready && l->pending && !l->open;
 }
 
 static int first_silent(const struct ledger *l)
