@@ -1002,14 +1002,19 @@ START_TEST(a_newcomer_is_not_outrun)
 }
 END_TEST
 
+static void deliver_all(struct world *w)
+{
+    while (w->n_words)
+        deliver(w, 0, false);
+}
+
 /* Rounds of the first members, the last of them first, in no time. */
 static uint64_t rounds_of(struct world *w, int n_ready)
 {
     for (int turns = 0; turns < 3; turns++) {
         for (int r = n_ready; r-- > 0;)
             ready(w, r);
-        while (w->n_words)
-            deliver(w, 0, false);
+        deliver_all(w);
         for (int r = 0; r < w->ranks; r++) {
             whole(w, r);
             took(w, r);
@@ -1053,6 +1058,35 @@ START_TEST(the_grace_is_over_for_all_or_for_none)
     tick(w, 0, GRACE_NS);
     ck_assert_uint_gt(rounds_of(w, 2), rounds);
     free(w);
+}
+END_TEST
+
+/* It arrives during a round without it, which another one follows or not. No time passes,
+ * so nothing is said again. */
+START_TEST(a_member_that_waits_upon_an_old_version_is_told)
+{
+    for (int follows = 0; follows < 2; follows++) {
+        struct world *w = create(3, 3, 2);
+
+        rounds_of(w, 2);
+        tick(w, 0, GRACE_NS);
+        rounds_of(w, 2);
+        for (int r = 2; r-- > 0;)
+            ready(w, r);
+        deliver_all(w);
+        ck_assert(ledger_of(w, 0)->open && !ledger_of(w, 0)->seats[2].in);
+        ck_assert(ledger_same(ledger_of(w, 2)->held, ledger_of(w, 0)->held));
+        ready(w, 2);
+        deliver_all(w);
+        ck_assert(!w->node[2].fetches);
+        for (int r = 0; r < 2; r++) {
+            whole(w, r);
+            ck_assert(!follows || ready(w, r));
+        }
+        deliver_all(w);
+        ck_assert(w->node[2].fetches);
+        free(w);
+    }
 }
 END_TEST
 
@@ -1386,6 +1420,7 @@ int main(void)
     tcase_add_test(tcase, a_newcomer_is_not_outrun);
     tcase_add_test(tcase, the_grace_is_for_those_who_were_in_the_round_before);
     tcase_add_test(tcase, the_grace_is_over_for_all_or_for_none);
+    tcase_add_test(tcase, a_member_that_waits_upon_an_old_version_is_told);
     tcase_add_test(tcase, a_rank_that_comes_again_is_not_silent);
     tcase_add_test(tcase, a_donor_has_the_state_in_its_vectors);
     tcase_add_test(tcase, a_contribution_has_a_seq_of_its_own);

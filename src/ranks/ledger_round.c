@@ -85,14 +85,13 @@ static enum standing standing_of(const struct ledger *l, const struct ledger_sea
     return at_end(l, s) ? STANDING_END : STANDING_WORK;
 }
 
-/* It has missed the round before, and is not on its way into this one: such a member has
- * arrived, and takes the version upon which it is to, or has just taken it. */
+/* It has missed the round before, and has not arrived: not even upon an older version, so
+ * that it takes the newest now. */
 static bool is_late(const struct ledger *l, const struct ledger_seat *s)
 {
     bool arrives = is_here(l, s) && s->told.seq > merged_of(s, s->told.generation);
-    bool took = is_here(l, s) && l->o.quorum.leavers_give && ledger_holds_newest(l, s);
 
-    return s->missed && !arrives && !took;
+    return s->missed && !arrives;
 }
 
 static void count(struct ledger *l, const struct ledger_seat *s, int by)

@@ -12,7 +12,9 @@
  * closed a round without this peer is to know that it waits. */
 static bool arrives(const struct ledger *l)
 {
-    return l->member && !l->promised && l->ready && l->pending && !l->open;
+    bool is_in = l->open && l->seats[l->o.rank].in;
+
+    return l->member && !l->promised && l->ready && l->pending && !is_in;
 }
 
 static int first_silent(const struct ledger *l)
