@@ -26,12 +26,14 @@ static void refuse(struct ranks *m, int rank, uint32_t protocol)
 }
 
 /* A round without this rank can end here at once; if it does not, the ledger hears of it
- * again. */
+ * again. One under way here gives way to it only if it does not end in all that time: its
+ * peers have ended it and gone on, and what it waits for may be lost. */
 static void hear_go(struct ranks *m, const struct ranks_word *word)
 {
     bool seated = ranks_run_of(ranks_runs(word), word->seats, m->f.rank) != NULL;
+    bool goes_on = m->round.active && m->now_ns - m->round.began_ns < m->dead_ns;
 
-    if (!seated && (m->round.active || m->go_waits))
+    if (!seated && (goes_on || m->go_waits))
         return;
     if (!m->place.fixed && m->round.active &&
         ledger_series_of(word->ledger.version) <= m->round.series)

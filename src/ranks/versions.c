@@ -435,8 +435,10 @@ bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken)
         return false;
     memcpy(m->list, v->merged, (size_t)m->place.size * sizeof *m->list);
     *taken = v->taken;
+    /* one that has left meanwhile, and carries, is asked for its outer vectors still */
     taken->hollow = taken->which == VERSION_LIST && taken->version.number &&
-                    !(m->passes && m->has_state) && may_be_hollow(m);
+                    !(m->passes && m->has_state) &&
+                    (may_be_hollow(m) || (m->carries && m->left));
     stop(v);
     return true;
 }
