@@ -66,12 +66,12 @@ typedef void descant_log(void *user, enum descant_level level, const char *line)
 struct descant;
 
 /* Events about the job's trainers. Each is also a line of the log: INFO for JOINED, DEBUG
- * for LEFT, WARNING for the rest. An event that repeats for one trainer is logged at
+ * for LEFT and FINISHED, WARNING for the rest. An event that repeats for one trainer is logged at
  * once, then after 10 s, 20 s, 40 s and so on up to an hour, each time with a count. */
 enum descant_event_kind {
     DESCANT_EVENT_JOINED,       /* rank takes part from now on */
-    DESCANT_EVENT_LEFT,         /* rank has called finish before this trainer did, or has
-                                   gone after descant_tell */
+    DESCANT_EVENT_LEFT,         /* rank has gone after descant_tell: its steps are with the
+                                   others, which go on */
     DESCANT_EVENT_LOST,         /* rank has died, and nobody does its share of the work */
     DESCANT_EVENT_BAD,          /* rank's values had NaN or Inf: a round left them out */
     DESCANT_EVENT_NO_ROUND,     /* this trainer and others step, but no round has been
@@ -83,7 +83,8 @@ enum descant_event_kind {
                                    its own */
     DESCANT_EVENT_BROKEN,       /* a round has failed for good, and every later call will
                                    fail */
-    DESCANT_EVENT_TOLD          /* rank was told to end: it has called descant_tell */
+    DESCANT_EVENT_TOLD,         /* rank was told to end: it has called descant_tell */
+    DESCANT_EVENT_FINISHED      /* rank has called finish before this trainer did */
 };
 
 struct descant_event {

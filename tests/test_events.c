@@ -18,7 +18,7 @@
 #include "harness/wait.h"
 #include "sync/job.h"
 
-enum { N = 3000, MOST = 4, KINDS = DESCANT_EVENT_TOLD + 1, TEXT = 1 << 14 };
+enum { N = 3000, MOST = 4, KINDS = DESCANT_EVENT_FINISHED + 1, TEXT = 1 << 14 };
 
 struct observed_trainer {
     _Atomic int opened, steps;
@@ -223,7 +223,7 @@ START_TEST(coming_and_leaving_are_told)
     ck_assert_int_eq(page->trainers[0].of[DESCANT_EVENT_JOINED], 2);
     ck_assert(reaches(&page->trainers[2].steps, 20));
     order_end(2, _i ? CLOSE : FINISH);
-    enum descant_event_kind kind = _i ? DESCANT_EVENT_UNFINISHED : DESCANT_EVENT_LEFT;
+    enum descant_event_kind kind = _i ? DESCANT_EVENT_UNFINISHED : DESCANT_EVENT_FINISHED;
     ck_assert(reaches(&page->trainers[0].events[kind], 1));
     ck_assert_int_eq(page->trainers[0].of[kind], 2);
     if (_i)
@@ -283,6 +283,26 @@ START_TEST(who_was_told_parts)
                              count_of(t->lines, ": trainer 2 waits in ") -
                              count_of(t->lines, ": trainer 2 goes on after "), 2 * (i < 2));
     }
+}
+END_TEST
+
+/* Between machines one that waits in its finish may have to do what the leaver did. */
+START_TEST(who_waits_in_finish_hears_of_a_leaver)
+{
+    go_over_tcp();
+    for (int i = 0; i < 3; i++)
+        start("shadow-ma", i, 3, OWN_LOG | OWN_EVENTS);
+    for (int i = 0; i < 3; i++)
+        ck_assert(reaches(&page->trainers[i].steps, 20));
+    order_end(1, FINISH);
+    ck_assert(reaches(&page->trainers[0].events[DESCANT_EVENT_FINISHED], 1));
+    order_end(2, PART);
+    need_end(2);
+    ck_assert(reaches(&page->trainers[1].events[DESCANT_EVENT_LEFT], 1));
+    ck_assert_int_eq(page->trainers[1].events[DESCANT_EVENT_FINISHED], 0);
+    order_end(0, FINISH);
+    need_end(0);
+    need_end(1);
 }
 END_TEST
 
@@ -653,6 +673,7 @@ int main(void)
     tcase_add_loop_test(all, a_death_is_told, 0, 7);
     tcase_add_loop_test(all, coming_and_leaving_are_told, 0, 2);
     tcase_add_loop_test(all, who_was_told_parts, 0, 7);
+    tcase_add_test(all, who_waits_in_finish_hears_of_a_leaver);
     tcase_add_loop_test(all, who_was_told_may_die, 0, 2);
     tcase_add_test(all, without_rounds_leaving_is_no_loss);
     tcase_add_loop_test(all, nan_is_told_once, 0, 4);

@@ -421,7 +421,7 @@ static int part_late(void)
     return stop();
 }
 
-static _Atomic int happened[DESCANT_EVENT_TOLD + 1], to_whom;
+static _Atomic int happened[DESCANT_EVENT_FINISHED + 1], to_whom;
 
 static int on_event(void *user, const struct descant_event *event)
 {
@@ -464,7 +464,9 @@ static int part_events(void)
         if (me.rank == 1 || k % 2 == 0)     /* only its own rank sees what the centre is spared */
             NEED(happens(DESCANT_EVENT_BAD, job));
         NEED(me.rank == 1 ||
-             happens(leaves ? DESCANT_EVENT_UNFINISHED : DESCANT_EVENT_LEFT, job));
+             happens(leaves  ? DESCANT_EVENT_UNFINISHED
+                     : parts ? DESCANT_EVENT_LEFT
+                             : DESCANT_EVENT_FINISHED, job));
         NEED(!happened[DESCANT_EVENT_LOST] && !happened[DESCANT_EVENT_BROKEN]);
         NEED(!parts || me.rank == 1 || happened[DESCANT_EVENT_TOLD] == 1);
         if (me.rank == 1 && parts)

@@ -146,6 +146,31 @@ static ino_t inode_of(const char *path)
     return stat(path, &of) == 0 ? of.st_ino : 0;
 }
 
+static useconds_t before_the_end_us;    /* that the end of the others than rank 0 takes longer */
+
+void __real_train_log_last(struct trainer *t);
+void __wrap_train_log_last(struct trainer *t);
+void __wrap_train_log_last(struct trainer *t)
+{
+    if (t->rank > 0)
+        usleep(before_the_end_us);
+    __real_train_log_last(t);
+}
+
+/* All are told. The first host has gone before the others end, and is the one that has
+ * written the model all the same. */
+START_TEST(the_first_one_that_ends_is_not_replaced)
+{
+    struct train_options o = of_job();
+    before_the_end_us = 600000;
+    begin_all(&o);
+    if (end_others(-1) < TRAINERS)
+        return;                 /* one has left for itself */
+    char *first = strstr(said, " has the model so far");
+    ck_assert_msg(first && !strstr(first + 1, " has the model so far"), "%s", said);
+}
+END_TEST
+
 /* Rank 0, which coordinates, writes and reports, or another one. The places of all hosts
  * are kept, also that of the first one, whose model another one writes by then. */
 START_TEST(one_leaves_and_the_others_go_on)
@@ -173,7 +198,9 @@ START_TEST(one_leaves_and_the_others_go_on)
         return;                 /* one has left for itself, and trained less than the others know */
     double all = 0;
     for (int k = 0; k < TRAINERS; k++) {
-        ck_assert_double_eq(kept_by(k), logged_of(k, "summary", "examples"));
+        ck_assert_msg(kept_by(k) == logged_of(k, "summary", "examples"),
+                      "host %d: %.0f examples, not %.0f, of:\n%s", k, kept_by(k),
+                      logged_of(k, "summary", "examples"), said);
         all += kept_by(k);
     }
     does_not_say("lacks");
@@ -509,6 +536,7 @@ int main(int argc, char **argv)
     tcase_add_test(leave, the_rule);
     tcase_add_test(leave, the_rule_holds_for_a_while);
     tcase_add_loop_test(leave, one_leaves_and_the_others_go_on, 0, 2);
+    tcase_add_test(leave, the_first_one_that_ends_is_not_replaced);
     tcase_add_loop_test(leave, who_is_told_at_the_start_ends, 0, 2);
     tcase_add_test(leave, one_is_told_and_dies);
     tcase_add_test(leave, a_file_of_another_run_is_not_taken_over);

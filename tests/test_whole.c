@@ -8,13 +8,11 @@
 #include <stdio.h>
 
 static struct whole w;
-static struct rank_bits told;
 static struct descant_peer peers[8];
 
 static void set_up(void)
 {
     memset(&w, 0, sizeof w);
-    memset(&told, 0, sizeof told);
     memset(peers, 0, sizeof peers);
     ck_assert(whole_room(&w, 8));
 }
@@ -44,35 +42,33 @@ static struct descant_peer *put(int k, int host, double n, double seconds)
 
 static void merge(size_t n)
 {
-    whole_merge(&w, peers, n, &told);
+    whole_merge(&w, peers, n);
 }
 
 /* --- states --- */
 
-static enum host_state state_by_rule(enum descant_event_kind last, bool ended, bool was_told)
+static enum host_state state_by_rule(enum descant_event_kind last, bool ended)
 {
     return last == DESCANT_EVENT_LOST                 ? HOST_DIED
            : last == DESCANT_EVENT_UNFINISHED         ? HOST_FAILED
-           : last == DESCANT_EVENT_LEFT && was_told   ? HOST_LEFT
+           : last == DESCANT_EVENT_LEFT               ? HOST_LEFT
            : ended                                    ? HOST_DONE
                                                       : HOST_TRAINS;
 }
 
 START_TEST(states_follow_from_events)
 {
-    for (int last = DESCANT_EVENT_JOINED; last <= DESCANT_EVENT_TOLD; last++)
-        for (int ended = 0; ended < 2; ended++)
-            for (int was_told = 0; was_told < 2; was_told++) {
-                put(3, 0, 100, 10);
-                peers[3].last = (enum descant_event_kind)last;
-                peers[3].values[SHOWN_ENDED] = ended;
-                told.word[0] = was_told ? 1 << 3 : 1 << 2;
-                whole_merge(&w, &peers[3], 1, &told);
-                ck_assert_uint_eq(w.n, 1);
-                ck_assert_int_eq(w.hosts[0].state,
-                                 state_by_rule((enum descant_event_kind)last, ended, was_told));
-                ck_assert_int_eq(w.at_work, w.hosts[0].state == HOST_TRAINS);
-            }
+    for (int last = DESCANT_EVENT_JOINED; last <= DESCANT_EVENT_FINISHED; last++)
+        for (int ended = 0; ended < 2; ended++) {
+            put(3, 0, 100, 10);
+            peers[3].last = (enum descant_event_kind)last;
+            peers[3].values[SHOWN_ENDED] = ended;
+            whole_merge(&w, &peers[3], 1);
+            ck_assert_uint_eq(w.n, 1);
+            ck_assert_int_eq(w.hosts[0].state,
+                             state_by_rule((enum descant_event_kind)last, ended));
+            ck_assert_int_eq(w.at_work, w.hosts[0].state == HOST_TRAINS);
+        }
 }
 END_TEST
 
@@ -84,7 +80,7 @@ START_TEST(a_host_is_as_its_trainers)
         bool ended;
         enum host_state state;
     } ways[] = {{DESCANT_EVENT_JOINED, false, HOST_TRAINS},
-                {DESCANT_EVENT_LEFT, true, HOST_DONE},
+                {DESCANT_EVENT_FINISHED, true, HOST_DONE},
                 {DESCANT_EVENT_UNFINISHED, false, HOST_FAILED},
                 {DESCANT_EVENT_LOST, false, HOST_DIED}};
 
@@ -292,7 +288,6 @@ START_TEST(the_table_has_all_hosts)
     put(4, 4, 9000, 2.5)->heard_s = 12;
     peers[1].host = "beta";
     peers[1].gap_mean = 1;
-    told.word[0] = 1 << 3;
     merge(5);
     const char *is = printed();
     static const char *const lines[] = {
@@ -367,11 +362,11 @@ START_TEST(room_is_made)
     ck_assert(whole_room(&more, 2));
     put(0, 0, 1000, 10);
     put(1, 1, 500, 10);
-    whole_merge(&more, peers, 2, &told);
+    whole_merge(&more, peers, 2);
     ck_assert(whole_room(&more, 5));
     ck_assert(more.room == 5 && more.n == 2 && more.hosts[1].seen.n == 500);
     put(1, 1, 600, 20);
-    whole_merge(&more, peers, 2, &told);
+    whole_merge(&more, peers, 2);
     ck_assert_double_eq(more.hosts[1].lately, 10);
     whole_fini(&more);
 }

@@ -49,7 +49,8 @@ class Event(ctypes.Structure):
                 ("text", ctypes.c_char_p)]
 
 
-EVENTS = ("joined", "left", "lost", "bad", "no_round", "unfinished", "broken", "told")
+EVENTS = ("joined", "left", "lost", "bad", "no_round", "unfinished", "broken", "told",
+          "finished")
 ON_EVENT = ctypes.CFUNCTYPE(_INT, ctypes.c_void_p, ctypes.POINTER(Event))
 
 

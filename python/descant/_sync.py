@@ -33,12 +33,13 @@ _LOOKS = 8      # parameters that a step looks at, one of as many steps
 class Event(NamedTuple):
     """What befell a trainer, as the log has it in text.
 
-    kind       joined, left: rank takes part from now on, or has called finish or part
+    kind       joined, finished: rank takes part from now on, or has called finish
                lost: it has died; bad: it brought NaN or Inf, and was left out of a round
                no_round: this trainer steps beside others, and no round has been made
                unfinished: rank, perhaps this trainer, has left without finish, as after an
                exception; broken: a round failed for good
-               told: it was told to end, and has called tell
+               told: it was told to end, and has called tell; left: it has gone since, and its steps
+               are with the others
     rank       -1: of several, or it is not known of whom
     members    trainers that take part now
     count      how often, since the last event of this kind and rank"""
@@ -687,7 +688,8 @@ class Sync:
         trainer tells its own about once a second.
 
         rank, host        its number, and the name of its machine ("": not known)
-        last              "joined": it takes part; "left", "unfinished", "lost": how it went
+        last              "joined": it takes part; "finished", "left", "unfinished", "lost":
+                          how it went
         heard_s           the age of these figures
         values            what its program has given to show
         workers, steps, rounds, bytes, stall_ns, gap_mean, age_s, exchange_p99_s, distance, wall_s

@@ -412,7 +412,7 @@ struct awaited fabric_hear(const struct fabric *f);
 
 /* --- notes.c --- */
 
-enum { NOTES = 128, N_EVENT_KINDS = DESCANT_EVENT_TOLD + 1 };
+enum { NOTES = 128, N_EVENT_KINDS = DESCANT_EVENT_FINISHED + 1 };
 
 struct fabric_note {
     enum descant_event_kind kind;

@@ -102,9 +102,12 @@ static void hear_members(struct ranks *m, const struct ranks_word *word)
     if (m->lead)
         ranks_lead_ends(m, word->source, word->final);
     /* its own word that it was told may come later, on another connection */
-    bool good = word->final || word->bad || m->peers[word->source].told;
-    if (word->source != m->f.rank && !m->x.final)
-        notes_add(m->f.notes, good ? DESCANT_EVENT_LEFT : DESCANT_EVENT_UNFINISHED,
+    bool left = !word->final && (word->bad || m->peers[word->source].told);
+    if (word->source != m->f.rank && (left || !m->x.final))
+        notes_add(m->f.notes,
+                  left          ? DESCANT_EVENT_LEFT
+                  : word->final ? DESCANT_EVENT_FINISHED
+                                : DESCANT_EVENT_UNFINISHED,
                   word->source);
 }
 

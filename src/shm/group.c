@@ -110,7 +110,7 @@ static void note_change(struct shm *shm, unsigned s, bool at_work)
     if (seen->member && !seen->final && life_state(life) == LIFE_FINAL && !seated) {
         seen->final = true;
         if (at_work)
-            notes_add(shm->fabric.notes, DESCANT_EVENT_LEFT, seen->rank);
+            notes_add(shm->fabric.notes, DESCANT_EVENT_FINISHED, seen->rank);
     }
     if (!seen->member && seated && life_alive(life) && life_state(life) != LIFE_FINAL) {
         *seen = (struct seen){life_generation(life), slot->rank, true, false, false};

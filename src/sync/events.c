@@ -67,15 +67,6 @@ static const char *bad_advice(const struct plan *plan, bool company)
            "unless descant_state or Python's optimizer= shares that state";
 }
 
-/* Whether the rank was told to end: it may have parted, or died since. */
-static bool was_told(const struct events *events, int rank)
-{
-    bool told = false;
-    for (int i = 0; i < events->n_told && !told; i++)
-        told = events->told[i].kind == DESCANT_EVENT_TOLD && events->told[i].rank == rank;
-    return told;
-}
-
 static void compose(struct descant *job, const struct fabric_note *note, int members,
                     char *line, size_t room)
 {
@@ -92,9 +83,9 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
         snprintf(line, room, "%s has come%s: %d take part", who, often, members);
         break;
     case DESCANT_EVENT_LEFT:
+    case DESCANT_EVENT_FINISHED:
         snprintf(line, room, "%s has %s%s: %d take part", who,
-                 was_told(&job->events, note->rank) ? "left" : "finished", often,
-                 members);
+                 note->kind == DESCANT_EVENT_LEFT ? "left" : "finished", often, members);
         break;
     case DESCANT_EVENT_LOST:
         snprintf(line, room,
@@ -157,7 +148,8 @@ static void say(struct descant *job, struct event_line *told, uint64_t now, int 
     char line[LOG_LINE];
     struct fabric_note note = {told->kind, told->rank, told->count};
     enum descant_level level =
-        told->kind == DESCANT_EVENT_LEFT     ? DESCANT_DEBUG /* all leave in the end */
+        told->kind == DESCANT_EVENT_LEFT || told->kind == DESCANT_EVENT_FINISHED
+            ? DESCANT_DEBUG                                 /* all leave in the end */
         : told->kind == DESCANT_EVENT_JOINED ? DESCANT_INFO
                                              : DESCANT_WARNING;
     compose(job, &note, members, line, sizeof line);
@@ -176,7 +168,8 @@ static void tell(struct descant *job, const struct fabric_note *note, uint64_t n
     char line[LOG_LINE];
     bool tells = note->kind == DESCANT_EVENT_JOINED || note->kind == DESCANT_EVENT_LEFT ||
                  note->kind == DESCANT_EVENT_LOST ||
-                 note->kind == DESCANT_EVENT_UNFINISHED;
+                 note->kind == DESCANT_EVENT_UNFINISHED ||
+                 note->kind == DESCANT_EVENT_FINISHED;
     if (tells && note->rank >= 0 && note->rank < EVENTS_RANKS)
         atomic_store_explicit(&events->last[note->rank], (unsigned char)note->kind,
                               memory_order_relaxed);

@@ -29,6 +29,7 @@ static int on_event(void *user, const struct descant_event *event)
     switch (event->kind) {
     case DESCANT_EVENT_JOINED:
     case DESCANT_EVENT_LEFT:
+    case DESCANT_EVENT_FINISHED:
     case DESCANT_EVENT_LOST:
         return t->options->trainers > 0;
     case DESCANT_EVENT_BAD:

@@ -115,7 +115,10 @@ bool others_hear(struct trainer *t, const struct descant_event *event)
     case DESCANT_EVENT_LEFT:
     case DESCANT_EVENT_LOST:
         set_rank(&t->gone, event->rank, was_told && t->term == TERM_LEAVES);
-        return was_told && event->kind == DESCANT_EVENT_LEFT;
+        return event->kind == DESCANT_EVENT_LEFT;
+    case DESCANT_EVENT_FINISHED:
+        set_rank(&t->told, event->rank, false);     /* it is no member, and ends with all */
+        return was_told;
     default:
         return false;
     }

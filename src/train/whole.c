@@ -44,7 +44,7 @@ static double share(double x, double least, double most)
     return is_within(x, least, most) ? x : -1;
 }
 
-static enum host_state state_of(const struct descant_peer *p, bool told)
+static enum host_state state_of(const struct descant_peer *p)
 {
     switch (p->last) {
     case DESCANT_EVENT_LOST:
@@ -52,16 +52,14 @@ static enum host_state state_of(const struct descant_peer *p, bool told)
     case DESCANT_EVENT_UNFINISHED:
         return HOST_FAILED;
     case DESCANT_EVENT_LEFT:
-        if (told)
-            return HOST_LEFT;
-        break;
+        return HOST_LEFT;
     default:
         break;
     }
     return p->values[SHOWN_ENDED] > 0 ? HOST_DONE : HOST_TRAINS;
 }
 
-static bool read_figures(const struct descant_peer *p, bool told, struct host_figures *h)
+static bool read_figures(const struct descant_peer *p, struct host_figures *h)
 {
     const double *v = p->values;
 
@@ -78,7 +76,7 @@ static bool read_figures(const struct descant_peer *p, bool told, struct host_fi
     *h = (struct host_figures){
         .host = (int)v[SHOWN_HOST],
         .trainers = 1,
-        .state = state_of(p, told),
+        .state = state_of(p),
         .name = p->host,
         .seen = {.n = (uint64_t)v[SHOWN_N],
                  .positive = (uint64_t)v[SHOWN_POSITIVE],
@@ -185,8 +183,7 @@ static void widen(struct spread *s, double x)
     s->most = fmax(s->most, x);
 }
 
-void whole_merge(struct whole *w, const struct descant_peer *peers, size_t n,
-                 const struct rank_bits *told)
+void whole_merge(struct whole *w, const struct descant_peer *peers, size_t n)
 {
     size_t n_before = w->n;
     double stall_s = 0, worker_s = 0;
@@ -194,7 +191,7 @@ void whole_merge(struct whole *w, const struct descant_peer *peers, size_t n,
 
     w->n = 0;
     for (size_t i = 0; i < n; i++)
-        if (read_figures(&peers[i], rank_is(told, peers[i].rank), &one))
+        if (read_figures(&peers[i], &one))
             insert(w, &one);
     take_past(w, n_before);
     w->seen = (struct metrics){0};
@@ -454,6 +451,6 @@ bool whole_look(struct trainer *t)
     if (n > w->room && (!whole_room(w, n) ||
                         descant_peers(t->job, w->peers, w->room, &n) != DESCANT_OK))
         return false;
-    whole_merge(w, w->peers, n < w->room ? n : w->room, &t->told);
+    whole_merge(w, w->peers, n < w->room ? n : w->room);
     return w->n > 1;
 }

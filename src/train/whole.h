@@ -61,10 +61,9 @@ struct whole {
 bool whole_room(struct whole *w, size_t n);
 void whole_fini(struct whole *w);
 
-/* Merges n trainers' figures, by hosts. told: ranks that were told to end. Figures that
- * no trainer of this version can have are left out. Room for n must be there. */
-void whole_merge(struct whole *w, const struct descant_peer *peers, size_t n,
-                 const struct rank_bits *told);
+/* Merges n trainers' figures, by hosts. Figures that no trainer of this version can
+ * have are left out. Room for n must be there. */
+void whole_merge(struct whole *w, const struct descant_peer *peers, size_t n);
 
 /* The host with the least examples/s, of its whole time or, `lately`, of those that train
  * and have for a while; its index, or -1: there are not two to compare. *slow: it has
