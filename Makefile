@@ -268,7 +268,7 @@ $(B)/harness/%.o: tests/%.c Makefile
 	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests -c $< -o $@
 
 # Includes the sources, to break their rules.
-$(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _epoch.o _round.o _state.o _word.o)
+$(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _aside.o _epoch.o _round.o _state.o _word.o)
 $(B)/tests/test_hosts $(B)/tests/test_run: $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(B)/tests/test_hosts $(B)/tests/test_run: BESIDE := $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(B)/tests/test_comings $(B)/tests/test_comings_agree: $(B)/tests/faults

@@ -938,13 +938,17 @@ END_TEST
  * its rows, and took a version; work of several rounds that was lost to a state of another
  * reload; rows without the parts of the process before; a state that was brought twice, for
  * an arrival before it had been taken back; a rank at its end that was called for ever; a
- * round that its coordinator ended, and had given up at that moment for a newcomer. */
+ * round that its coordinator ended, and had given up at that moment for a newcomer. Under
+ * a quorum: a round that had lost a part, and for which its member waited for ever; a base
+ * of a leaver that had the list alone; a reload taken for a base, by a member that had had
+ * its list before. */
 static const char *const rare[] = {"132025", "236894", "38427",  "60872",  "82939",
                                    "20444",  "544647", "631821", "807060", "767234",
                                    "531035", "993704", "993733", "3845",   "2033873",
                                    "32714",  "36315",  "184522", "270018", "222737",
                                    "193140", "208498", "625253", "450035", "357136",
-                                   "708067", "392430", "664041", "15158", "6024 -q", "14214 -q"};
+                                   "708067", "392430", "664041", "15158", "6024 -q", "14214 -q",
+                                   "339 -q"};
 
 START_TEST(rare_worlds)
 {

@@ -20,6 +20,7 @@ static const char *const broken_names[N_RULES] = {"no rule", RULES(TEXT)};
 static int broken;
 #define RULE(name, test) (broken == name || (test))
 #include "ranks/ledger.c"
+#include "ranks/ledger_aside.c"
 #include "ranks/ledger_epoch.c"
 #include "ranks/ledger_round.c"
 #include "ranks/ledger_state.c"
@@ -1061,6 +1062,126 @@ START_TEST(the_grace_is_over_for_all_or_for_none)
 }
 END_TEST
 
+enum { ROUND_NS = 20 };
+
+/* A round of all who are ready, the slow one first, in ROUND_NS. So many of the others, the
+ * last ones, have waited for the slow one. Returns whether it was in. */
+static bool slow_round(struct world *w, int slow, int blame, uint64_t ns, bool comes)
+{
+    if (comes)
+        ready(w, slow);
+    for (int r = w->ranks; r-- > 0;)
+        if (r != slow)
+            ready(w, r);
+    deliver_all(w);
+    struct ledger_version made = ledger_of(w, 0)->newest;
+    bool in = ledger_of(w, 0)->open && ledger_of(w, 0)->seats[slow].in;
+    for (int r = 0; r < w->ranks; r++)
+        tick(w, r, ROUND_NS);
+    deliver_all(w);
+    for (int r = w->ranks; r-- > 0;) {
+        if (r != slow && blame-- > 0)
+            ledger_waited(ledger_of(w, r), slow, ns);
+        whole(w, r);
+    }
+    deliver_all(w);
+    for (int r = 0; r < w->ranks; r++)
+        took(w, r);
+    deliver_all(w);
+    ck_assert(!in || was_in(w, slow, made));
+    return in;
+}
+
+/* Three of four are enough. Member 3 arrives first, and its part comes late. */
+START_TEST(who_holds_the_others_up_is_left_out_for_a_while)
+{
+    struct world *w = create(4, 4, 3);
+    const uint64_t lag = ROUND_NS * 3 / 4;
+
+    ck_assert(slow_round(w, 3, 0, 0, true));
+    for (int k = 0; k < 2; k++) {           /* it was paused, once */
+        ck_assert(slow_round(w, 3, 3, lag, true));
+        ck_assert(slow_round(w, 3, 0, 0, true));
+    }
+    ck_assert(slow_round(w, 3, 3, lag, true));
+    ck_assert(slow_round(w, 3, 3, lag, true));
+    uint64_t rounds = ledger_view(ledger_of(w, 0)).held.number;
+    for (uint64_t ns = 0; ns + 2 * ROUND_NS < ASIDE * lag; ns += ROUND_NS)
+        ck_assert(!slow_round(w, 3, 0, 0, true));
+    ck_assert_uint_gt(ledger_view(ledger_of(w, 0)).held.number, rounds + 30);
+    int more = 0;
+    while (!slow_round(w, 3, 0, 0, true))
+        ck_assert_int_lt(more++, 4);
+    ck_assert(slow_round(w, 3, 0, 0, true));
+    free(w);
+}
+END_TEST
+
+/* Time is up, and it does not come: the round waits three times its lag, once. */
+START_TEST(who_is_due_is_waited_for_once)
+{
+    struct world *w = create(4, 4, 3);
+    const uint64_t lag = ROUND_NS * 3 / 4;
+    struct ledger *l = ledger_of(w, 0);
+
+    slow_round(w, 3, 0, 0, true);
+    slow_round(w, 3, 3, lag, true);
+    slow_round(w, 3, 3, lag, true);
+    slow_round(w, 3, 0, 0, true);
+    ck_assert(l->seats[3].aside);
+    tick(w, 0, ASIDE * lag);
+    ck_assert(!slow_round(w, 3, 0, 0, false));
+    ck_assert(l->seats[3].due);
+    uint64_t held = ledger_view(l).held.number;
+    deliver_all(w);
+    ck_assert_uint_eq(ledger_view(l).held.number, held);
+    tick(w, 0, DUE * lag);
+    deliver_all(w);
+    ck_assert(l->open && !l->seats[3].in && !l->seats[3].due && l->seats[3].aside);
+    ck_assert_uint_eq(l->seats[3].lag_ns, DEAD_NS < 2 * lag ? DEAD_NS : 2 * lag);
+    free(w);
+}
+END_TEST
+
+/* Of 4 members with a quorum, this one, for which so many of the others have waited so long. */
+START_TEST(nobody_else_is_left_out)
+{
+    static const struct {
+        int quorum, slow, blame;
+        uint64_t ns;
+        bool aside;
+    } ways[] = {{3, 3, 3, ROUND_NS, true},      {3, 3, 2, ROUND_NS, true},
+                {3, 3, 1, ROUND_NS, false},     {3, 3, 3, ROUND_NS / 2, false},
+                {3, 0, 3, ROUND_NS, false},     {0, 3, 3, ROUND_NS, false},
+                {3, 1, 3, ROUND_NS, true}};
+
+    for (int k = 0; k < N(ways); k++) {
+        struct world *w = create(4, 4, ways[k].quorum);
+        slow_round(w, ways[k].slow, 0, 0, true);
+        for (int slow = 0; slow < 2; slow++)
+            slow_round(w, ways[k].slow, ways[k].blame, ways[k].ns, true);
+        ck_assert_msg(slow_round(w, ways[k].slow, 0, 0, true) == !ways[k].aside, "way %d", k);
+        free(w);
+    }
+}
+END_TEST
+
+/* Two are aside, and three are needed. */
+START_TEST(who_is_needed_is_not_left_out)
+{
+    struct world *w = create(4, 4, 3);
+    struct ledger *l = ledger_of(w, 0);
+
+    slow_round(w, 3, 0, 0, true);
+    for (int r = 2; r < 4; r++)
+        set_aside(l, &l->seats[r], DEAD_NS);
+    forget_counts(l);
+    ck_assert(slow_round(w, 3, 0, 0, true));
+    ck_assert(l->seats[2].aside && l->seats[3].aside);
+    free(w);
+}
+END_TEST
+
 /* It arrives during a round without it, which another one follows or not. No time passes,
  * so nothing is said again. */
 START_TEST(a_member_that_waits_upon_an_old_version_is_told)
@@ -1103,7 +1224,7 @@ START_TEST(words_that_nobody_says_are_dropped)
             struct ledger_entry list[MOST];
             uint64_t *numbers[] = {&d.generation, &d.epoch, &d.ballot, &d.version.epoch,
                                    &d.version.number, &d.base.epoch, &d.base.number,
-                                   &d.accepted, &d.seq};
+                                   &d.accepted, &d.seq, &d.slow_ns};
             memset(&d, 0, sizeof d);
             memset(list, 0, sizeof list);
             for (unsigned k = 0; k < sizeof numbers / sizeof *numbers; k++)
@@ -1113,6 +1234,7 @@ START_TEST(words_that_nobody_says_are_dropped)
             d.to = below(&rng, 4);
             d.about = below(&rng, 8) - 2;
             d.coordinator = below(&rng, 8) - 2;
+            d.slow = below(&rng, 8) - 2;
             d.epoch = below(&rng, 3) ? 1 : d.epoch;
             d.generation = below(&rng, 2) ? (uint64_t)d.from + 1 : d.generation;
             ledger_hear(ledger_of(w, d.to), &d, below(&rng, 2) ? list : NULL);
@@ -1420,6 +1542,10 @@ int main(void)
     tcase_add_test(tcase, a_newcomer_is_not_outrun);
     tcase_add_test(tcase, the_grace_is_for_those_who_were_in_the_round_before);
     tcase_add_test(tcase, the_grace_is_over_for_all_or_for_none);
+    tcase_add_test(tcase, who_holds_the_others_up_is_left_out_for_a_while);
+    tcase_add_test(tcase, who_is_due_is_waited_for_once);
+    tcase_add_test(tcase, nobody_else_is_left_out);
+    tcase_add_test(tcase, who_is_needed_is_not_left_out);
     tcase_add_test(tcase, a_member_that_waits_upon_an_old_version_is_told);
     tcase_add_test(tcase, a_rank_that_comes_again_is_not_silent);
     tcase_add_test(tcase, a_donor_has_the_state_in_its_vectors);

@@ -83,6 +83,8 @@ struct ranks_round {
     uint64_t series;            /* of its pieces (link.h, 10) */
     uint64_t base;              /* the series of the version that the round is upon */
     uint64_t began_ns;
+    struct awaited late;        /* at looked_ns this rank waited for these (waits.c) */
+    uint64_t looked_ns;
     uint64_t note;              /* of a state */
     int k, me, source;          /* members in it; places among them */
     int members;                /* the round was for so many */

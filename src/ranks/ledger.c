@@ -65,6 +65,8 @@ static void hold(struct ledger *l, struct ledger_version version)
     forget_counts(l);           /* another version is held, and merged */
     l->ready = l->replaces = l->hollow = false;
     l->since_ns = 0;
+    l->judged = false;
+    l->round_ns = l->now_ns - l->began_ns;
     l->began_ns = l->now_ns;
     l->wanted = (struct ledger_version){0, 0};
     ledger_tell_missed(l);
@@ -331,6 +333,13 @@ void ledger_whole(struct ledger *l, uint64_t now_ns)
     hold(l, l->newest);
     say_later(l);
     turn(l);
+}
+
+void ledger_waited(struct ledger *l, int rank, uint64_t ns)
+{
+    l->waited_for = rank;
+    l->waited_ns = ns;
+    l->waited_in = l->newest;
 }
 
 bool ledger_took(struct ledger *l, struct ledger_version version,

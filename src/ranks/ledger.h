@@ -89,6 +89,9 @@ struct ledger_decision {
     bool vouched;              /* PROPOSE, HERE (accepted): other ranks have vouched for
                                   deaths */
     bool leaves;                /* HERE */
+    int slow;                   /* HERE: the member for which the sender waited longest in
+                                   the round that left `version`; -1: none */
+    uint64_t slow_ns;           /* HERE: how long */
     bool listed;                /* a list comes with the word */
 };
 
@@ -158,6 +161,9 @@ void ledger_renumber(struct ledger *l);
 void ledger_unready(struct ledger *l);              /* the contribution is taken back */
 void ledger_whole(struct ledger *l, uint64_t now_ns);   /* the round that is open here is
                                                            done */
+/* In that round this peer waited so long for that member, and for no other one longer. To
+ * be called before. */
+void ledger_waited(struct ledger *l, int rank, uint64_t ns);
 /* The version that was to be fetched, or a newer one that its donor held by then, is here
  * with the list of what is merged in it. hollow: the state is missing, so a contribution
  * of this peer is offered as a state for all, which counts where no peer has the

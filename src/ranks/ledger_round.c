@@ -22,6 +22,7 @@ bool ledger_arrived(const struct ledger *l, int rank)
 static bool is_counted(const struct ledger *l, const struct ledger_seat *s)
 {
     return has_arrived(l, s) &&
+           !(s->aside && l->counts.spared) &&
            (!s->told.hollow ||
             ledger_gives(l, ledger_donor(l, l->newest, -1)) == GIVES_HOLLOW);
 }
@@ -52,10 +53,11 @@ static int quorum_of(const struct ledger *l, const struct gathering *g)
 uint64_t ledger_grace_ends(const struct ledger *l)
 {
     const struct ledger_quorum *q = &l->o.quorum;
-    uint64_t since = l->since_ns - 1;
+    uint64_t since = l->since_ns - 1, due = l->counts.due ? ledger_due_ns(l) : 0;
+    uint64_t grace =
+        q->grace_ns + (uint64_t)(q->grace_share * (double)(since - l->began_ns));
 
-    return since + q->grace_ns +
-           (uint64_t)(q->grace_share * (double)(since - l->began_ns));
+    return since + (grace > due ? grace : due);
 }
 
 /* So many left out that those who were in may not go on by themselves take the version at
@@ -99,11 +101,16 @@ static void count(struct ledger *l, const struct ledger_seat *s, int by)
     enum standing standing = standing_of(l, s);
     bool hollow = is_hollow(l, s) && standing == STANDING_WORK;
     bool arrived = has_arrived(l, s);
-    bool missing = standing == STANDING_WORK && !hollow && is_late(l, s);
+    bool at_work = standing == STANDING_WORK && !hollow, aside = at_work && s->aside;
+    bool missing = at_work && !aside && !s->due && is_late(l, s);
 
     l->counts.members[standing] += by;
     l->counts.arrived[standing] += arrived && !hollow ? by : 0;
     l->counts.missing += missing ? by : 0;
+    l->counts.aside += aside ? by : 0;
+    l->counts.aside_arrived += aside && arrived ? by : 0;
+    l->counts.due += at_work && s->due && !arrived ? by : 0;
+    l->counts.bringing += at_work && arrived && s->told.cannot_give ? by : 0;
     l->counts.hollow += hollow ? by : 0;
     l->counts.hollow_arrived += arrived && hollow ? by : 0;
 }
@@ -145,13 +152,19 @@ static struct gathering gather(struct ledger *l)
     for (enum standing s = STANDING_END; s <= STANDING_WORK; s++)
         gathering_add(&g, s, l->counts.members[s], l->counts.arrived[s]);
     add_hollow(l, &g);
+    l->counts.spared = g.of == STANDING_WORK && l->counts.aside && !l->counts.bringing &&
+                       g.members - l->counts.aside >= quorum_of(l, &g);
+    if (l->counts.spared)
+        g.arrived -= l->counts.aside_arrived;
     return g;
 }
 
-/* The grace is for those who were in the round before. */
+/* The grace is for those who were in the round before, and for those due. */
 static bool grace_is_over(const struct ledger *l, struct gathering g)
 {
-    return g.arrived + l->counts.missing >= g.members || l->now_ns >= ledger_grace_ends(l);
+    int out = l->counts.missing + (l->counts.spared ? l->counts.aside : 0);
+
+    return g.arrived + out >= g.members || l->now_ns >= ledger_grace_ends(l);
 }
 
 /* A round closes only upon a version that the coordinator holds itself, so that it knows
@@ -185,6 +198,11 @@ struct ledger_gathering ledger_gathering(struct ledger *l, struct ledger_entry *
     struct gathering g = gather(l);
     bool closes = may_close(l, g);
 
+    if (closes && !l->judged && l->o.quorum.arrivals > 0 && g.of == STANDING_WORK) {
+        ledger_judge_slow(l);
+        g = gather(l);
+        closes = may_close(l, g);
+    }
     for (int r = 0; list && r < l->o.ranks; r++) {
         const struct ledger_seat *s = &l->seats[r];
         bool of = g.of && standing_of(l, s) == g.of;
@@ -211,6 +229,8 @@ bool ledger_close(struct ledger *l)
         struct ledger_seat *s = &l->seats[r];
         s->in = standing_of(l, s) == g.of && is_counted(l, s) ? s->told.seq : 0;
         s->missed = !s->in;
+        if (!s->in && g.of == STANDING_WORK)
+            ledger_closed_without(l, s);
         if (s->in_list[MEMBER] && (s->in || !l->o.fixed))
             ledger_owe(l, r, LEDGER_GO);
     }

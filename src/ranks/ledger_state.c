@@ -169,6 +169,7 @@ void ledger_stand(struct ledger *l, uint64_t epoch, int coordinator)
         struct ledger_seat *s = &l->seats[r];
         s->in = 0;
         s->lost = s->missed = false;
+        ledger_forget_slow(s);
         l->n_owed -= s->owes != 0;
         s->owes &= 1u << LEDGER_STANDS | 1u << LEDGER_HERE;
         l->n_owed += s->owes != 0;

@@ -26,6 +26,12 @@ struct ledger_seat {
     bool missed;                    /* it was not in the round of this epoch that this
                                        coordinator closed last */
     unsigned owes;                  /* words, by kind */
+    /* ledger_aside.c; a coordinator's */
+    bool aside, due;
+    bool was_slow;                  /* in the last round with it */
+    int blamed;                     /* by so many members, in the round before, */
+    uint64_t slow_ns;               /* which have waited for it for so long at least */
+    uint64_t lag_ns, aside_ns;      /* so long once; aside until then */
 };
 
 struct ledger {
@@ -51,6 +57,11 @@ struct ledger {
     uint64_t lost_from, lost_to;          /* the last that were lost: above, up to */
     uint64_t accepted, mine, since_ns;  /* ballots; the quorum's time plus one, or 0 */
     uint64_t began_ns;          /* another version is held since then */
+    uint64_t round_ns;          /* the version before was held for so long */
+    bool judged;                /* with the HEREs upon the version that is held */
+    int waited_for;             /* in the round that left waited_in; -1: for none */
+    uint64_t waited_ns;
+    struct ledger_version waited_in;
     int accepted_coordinator, asked;
     int greeted;                /* newcomers asked since `asked` changed */
     bool accepted_fresh, accepted_vouched;
@@ -70,6 +81,10 @@ struct ledger {
         int missing;            /* at work, neither here nor in the round before */
         int members[STANDING_WORK + 1], arrived[STANDING_WORK + 1];
         int hollow, hollow_arrived;     /* at work; `arrived` is without them */
+        int aside, aside_arrived;       /* at work */
+        int due;                /* at work, and not here */
+        int bringing;           /* a state for all, of which all are to be */
+        int spared;             /* the round goes on without those aside */
     } counts;
     bool uneven;                /* in this epoch a peer was silent, promised, left or
                                    came */
@@ -174,6 +189,15 @@ uint64_t ledger_grace_ends(const struct ledger *l);
 /* The coordinator owes the version that it holds to members that the round has left
  * out. */
 void ledger_tell_missed(struct ledger *l);
+
+/* --- ledger_aside.c --- */
+
+/* Once a round might close, with HEREs that tell of the round before: who is aside in it,
+ * and who is due. Once for each version. */
+void ledger_judge_slow(struct ledger *l);
+uint64_t ledger_due_ns(const struct ledger *l);     /* how long a round waits for those */
+void ledger_closed_without(struct ledger *l, struct ledger_seat *s);
+void ledger_forget_slow(struct ledger_seat *s);
 
 /* --- ledger_epoch.c --- */
 

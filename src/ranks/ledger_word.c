@@ -46,6 +46,10 @@ static void write_here(const struct ledger *l, struct ledger_decision *d,
     d->about = first_silent(l);
     d->leaves = l->leaves;
     d->cannot_give = l->replaces;
+    if (l->waited_ns && ledger_same(l->waited_in, l->held)) {
+        d->slow = l->waited_for;
+        d->slow_ns = l->waited_ns;
+    }
     /* the vectors of one that leaves are its caller's again */
     d->hollow =
         (l->hollow && !l->replaces) || (l->leaves && !l->o.quorum.leavers_give);
@@ -60,7 +64,7 @@ bool ledger_write_word(const struct ledger *l, struct ledger_decision *d,
     d->what = what;
     d->from = l->o.rank;
     d->to = to;
-    d->about = -1;
+    d->about = d->slow = -1;
     d->generation = l->o.generation;
     d->epoch = l->epoch;
     d->ballot = l->promised;
@@ -156,7 +160,7 @@ static bool numbers_are_sane(const struct ledger *l, const struct ledger_decisio
 
     return w->epoch < epochs && w->version.epoch < epochs && w->base.epoch < epochs &&
            w->version.number < most && w->base.number < most && w->seq < most &&
-           w->ballot < ballots && w->accepted < ballots;
+           w->ballot < ballots && w->accepted < ballots && w->slow_ns < most << 20;
 }
 
 /* A ballot's number tells the rank that may propose it. */
@@ -183,7 +187,7 @@ bool ledger_word_is_sane(const struct ledger *l, const struct ledger_decision *w
 
     return w->what <= LEDGER_TAKE && is_rank(l, w->from, false) &&
            w->from != l->o.rank && w->to == l->o.rank && w->generation &&
-           is_rank(l, w->about, true) && is_rank(l, w->coordinator, true) &&
+           is_rank(l, w->about, true) && is_rank(l, w->slow, true) && is_rank(l, w->coordinator, true) &&
            (!needs_list || (list && list_is_sane(w, list))) && numbers_are_sane(l, w) &&
            ballot_is_sane(l, w) && go_is_sane(w);
 }

@@ -87,6 +87,8 @@ static struct ranks_ledger pack(const struct ledger_decision *d)
         .absent = d->absent,
         .cannot_give = d->cannot_give,
         .hollow = d->hollow,
+        .slow = d->slow,
+        .slow_ns = d->slow_ns,
     };
 }
 
@@ -111,7 +113,9 @@ static struct ledger_decision unpack(const struct ranks *m, int from,
                                 .final = w->final,
                                 .absent = w->absent,
                                 .cannot_give = w->cannot_give,
-                                .hollow = w->hollow};
+                                .hollow = w->hollow,
+                                .slow = w->slow,
+                                .slow_ns = w->slow_ns};
 
     while (kinds[d.what] != (enum ranks_what)word->what)
         d.what++;

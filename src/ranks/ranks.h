@@ -60,6 +60,7 @@ struct ranks_peer {
     uint64_t greeted;           /* of the process to which this rank has said HELLO */
     uint64_t heard_ns;          /* something came from it last */
     uint64_t came_look;         /* how often this rank had looked when the process came */
+    uint64_t late_ns;           /* in the open mean this rank has waited for it so long */
     int words_out;              /* to it, not sent yet */
     bool silent;                /* the ledger was told so */
     bool told;                  /* its process was told to end */
@@ -674,6 +675,11 @@ void ranks_bulletins_fini(struct ranks *m);
 void ranks_rest(struct ranks *m, uint64_t until_ns);
 void ranks_set_rest(struct ranks *m);       /* by the exchange that is open now */
 void ranks_say(struct ranks *m);
+/* Whom this rank waits for in the open mean, for the ledger: at its begin, after each step
+ * that did not end it, and at its end. */
+void ranks_late_begin(struct ranks *m);
+void ranks_late_look(struct ranks *m);
+void ranks_late_end(struct ranks *m);
 void ranks_look_at_cores(struct ranks *m, int threads);
 
 #endif

@@ -248,6 +248,7 @@ static void begin_round(struct ranks *m)
     else
         m->link->type->forget(m->link, LINK_ANY, r->series);
     m->moved = true;
+    ranks_late_begin(m);
     if (r->kind == EXCHANGE_STATE)
         ranks_state_begin(m);
     else if (word->source >= 0)
@@ -333,6 +334,8 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
     if (r->kind == EXCHANGE_STATE && m->owed && !r->lends)
         ranks_wire_forgive(m);
     m->moved = true;
+    if (r->kind == EXCHANGE_MEAN)
+        ranks_late_end(m);
     if (r->active && r->seats[r->me].arrival)
         ranks_members_whole(m);
     r->active = false;
@@ -423,7 +426,8 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
         m->held.mean_n = taken.n;
     } else {
         m->held.mean = 0;
-        m->held.center = taken.center_state;
+        if (taken.which == VERSION_STATE || !m->carries)    /* a list has no outer vectors */
+            m->held.center = taken.center_state;
     }
     bool waits = taken.which == VERSION_STATE && take_state(m, &taken, own, center);
     if (!waits && m->stage == STAGE_ARRIVED)
@@ -484,6 +488,8 @@ static enum fabric_progress step_round(struct ranks *m, struct fabric_part *part
     }
     if (done && r->fetching)
         done = ranks_elastic_step(m, part) == FABRIC_DONE;
+    if (!done)
+        ranks_late_look(m);
     /* a word of this poll may have made the ledger give the round up */
     return done && !m->voided && !m->f.status ? end_round(m, part) : FABRIC_WAITING;
 }

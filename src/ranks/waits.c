@@ -125,6 +125,51 @@ void ranks_say(struct ranks *m)
         m->said_ns = m->now_ns;
 }
 
+/* --- members that hold a mean up --- */
+
+void ranks_late_begin(struct ranks *m)
+{
+    struct ranks_round *r = &m->round;
+
+    r->late = (struct awaited){.n = 0};
+    for (int i = 0; i < r->k; i++)
+        m->peers[r->seats[i].rank].late_ns = 0;
+}
+
+/* Where this rank waits for half of the others, or for more, the link is slow or it is
+ * late itself. */
+void ranks_late_look(struct ranks *m)
+{
+    struct ranks_round *r = &m->round;
+    struct awaited *late = &r->late;
+
+    if (!(m->quorum.arrivals > 0) || r->kind != EXCHANGE_MEAN)
+        return;
+    for (int i = 0; i < late->n_named; i++)
+        m->peers[late->ranks[i]].late_ns += m->now_ns - r->looked_ns;
+    r->looked_ns = m->now_ns;
+    *late = (struct awaited){.n = 0};
+    if (!m->moved)
+        ranks_mean_late(m, late);
+    if ((late->n > 1 && 2 * late->n >= r->k) || late->n > FABRIC_NAMED)
+        late->n_named = 0;
+}
+
+void ranks_late_end(struct ranks *m)
+{
+    const struct ranks_round *r = &m->round;
+    uint64_t most = 0;
+    int rank = -1;
+
+    ranks_late_look(m);
+    for (int i = 0; i < r->k; i++) {
+        uint64_t ns = m->peers[r->seats[i].rank].late_ns;
+        rank = ns > most ? r->seats[i].rank : rank;
+        most = ns > most ? ns : most;
+    }
+    ledger_waited(m->ledger, rank, most);
+}
+
 /* --- cores --- */
 
 /* Warns where launchers bind each rank to one core, on which its workers and shadow take

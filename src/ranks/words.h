@@ -7,7 +7,7 @@
 #include "ranks/ledger.h"
 
 enum {
-    RANKS_PROTOCOL = 18,        /* of the words and pieces between ranks */
+    RANKS_PROTOCOL = 19,        /* of the words and pieces between ranks */
     RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
@@ -43,7 +43,9 @@ struct ranks_ledger {
     uint64_t generation, epoch, ballot, accepted, arrival;
     struct ledger_version version, base;
     int32_t coordinator, about;
-    uint32_t fresh, vouched, leaves, final, absent, cannot_give, hollow, unused;
+    uint32_t fresh, vouched, leaves, final, absent, cannot_give, hollow;
+    int32_t slow;
+    uint64_t slow_ns;
 };
 
 /* An entry of the list that follows such a word, or is part of a version. */

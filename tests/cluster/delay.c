@@ -11,13 +11,14 @@
  * The kernel hands over packets of up to 64 KiB with the header that tells how to cut
  * them (IFF_VNET_HDR), so a packet here is as large as on a veth. All packets that are
  * under way lie in memory, a ring of 16 MiB for each direction, which is to hold rate ×
- * DELAY; what would not fit waits in the device's queue, and is lost when that is full. A rate is the device's (tc, in hosts).
+ * DELAY; what would not fit waits in the device's queue, and is lost when that is full. A
+ * rate is the device's (tc, in hosts).
  *
  * It runs before other processes (SCHED_FIFO), as a cable does, but not for free: each
  * packet is copied twice, and what the receiver's kernel does with it is this process's
- * CPU, too. So while packets are under way it looks only each 2 ms, and brings what is due
- * by then, as a card does that interrupts once for several packets: a packet takes DELAY,
- * give or take 2 ms. */
+ * CPU, too. So while packets are under way it looks five times in each DELAY, and brings
+ * what is due by then, as a card does that interrupts once for several packets: a packet
+ * takes DELAY, give or take a fifth. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/if.h>
@@ -34,7 +35,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RING = 16 << 20, MOST = 68 << 10, ALIGN = 8, LOOK_NS = 2000000 };
+enum { RING = 16 << 20, MOST = 68 << 10, ALIGN = 8, LOOKS = 5 };
 
 /* A packet under way; its bytes follow. */
 struct late {
@@ -134,13 +135,14 @@ static void give(struct way *w)
 
 static void carry(struct way way[2], int64_t delay_ns)
 {
+    int64_t look_ns = delay_ns / LOOKS;
     for (;;) {
         for (int k = 0; k < 2; k++) {
-            take(&way[k], delay_ns);
+            take(&way[k], delay_ns - look_ns);
             give(&way[k]);
         }
         if (way[0].end || way[1].end) {
-            nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = look_ns}, NULL);
             continue;
         }
         struct pollfd polled[2] = {{.fd = way[0].from, .events = POLLIN},
@@ -154,8 +156,8 @@ int main(int argc, char **argv)
     char *unit = NULL;
     double delay_ms = argc == 6 ? strtod(argv[5], &unit) : -1;
     struct sched_param first = {.sched_priority = 1};
-    if (!(delay_ms * 1e6 > LOOK_NS) || strcmp(unit, "ms") != 0) {
-        fputs("usage: delay PID NAME PID NAME DELAYms, more than 2ms\n", stderr);
+    if (!(delay_ms > 0 && delay_ms <= 1000) || strcmp(unit, "ms") != 0) {
+        fputs("usage: delay PID NAME PID NAME DELAYms, up to 1000ms\n", stderr);
         return 2;
     }
     int ends[2] = {make_device(argv[1], argv[2]), make_device(argv[3], argv[4])};
@@ -166,5 +168,5 @@ int main(int argc, char **argv)
     printf("%d\n", (int)getpid());
     if (fclose(stdout))
         fail("stdout");
-    carry(ways, (int64_t)(delay_ms * 1e6) - LOOK_NS);
+    carry(ways, (int64_t)(delay_ms * 1e6));
 }

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/* Members aside. A quorum is of arrivals: a member that arrives in time, and whose parts
+ * of the round then come late, holds all others up, as one on a slow link does. Each HERE
+ * names the member for which its sender waited longest in the round before, and how long.
+ *
+ * 1. A member is slow if more than half of the others in a round have each waited for it
+ *    for more than half of the round's time. It waits for all others, so its own word
+ *    puts none aside.
+ * 2. Rounds go on without a member that was slow in both of the last rounds with it, for
+ *    ASIDE times what it took, as long as the others make a quorum: one round alone is
+ *    slow where a member is paused. Meanwhile it is as one that is late: it takes the
+ *    versions of the others, and its work stays with it.
+ * 3. Then it is due. The next round waits for it up to DUE times what it took before, so
+ *    that it can take that round's version first, and is in. If it does not come it is
+ *    aside again, for twice as long.
+ *
+ * So rounds spend (DUE + 1) ÷ ASIDE of their time on a slow member at most: 8 %. The
+ * coordinator, without which no round closes, is never aside. */
+#include "ranks/ledger_state.h"
+
+enum { ASIDE = 50, DUE = 3 };
+
+static void set_aside(struct ledger *l, struct ledger_seat *s, uint64_t lag_ns)
+{
+    s->aside = true;
+    s->due = false;
+    s->lag_ns = lag_ns < l->o.dead_ns ? lag_ns : l->o.dead_ns;
+    s->aside_ns = l->now_ns + ASIDE * s->lag_ns;
+}
+
+/* What the seat's HERE says of the round that left the newest version. */
+static bool reports(const struct ledger *l, const struct ledger_seat *s)
+{
+    return s->in && is_here(l, s) && ledger_same(s->told.version, l->newest);
+}
+
+void ledger_judge_slow(struct ledger *l)
+{
+    uint64_t most_ns = l->round_ns / 2;
+    int n = 0;
+
+    for (int r = 0; r < l->o.ranks; r++)
+        l->seats[r].blamed = 0;
+    for (int r = 0; r < l->o.ranks; r++) {
+        const struct ledger_seat *s = &l->seats[r];
+        n += s->in != 0;
+        if (!reports(l, s) || s->told.slow < 0 || s->told.slow_ns <= most_ns)
+            continue;
+        struct ledger_seat *slow = &l->seats[s->told.slow];
+        bool least = !slow->blamed || s->told.slow_ns < slow->slow_ns;
+        slow->blamed += slow != s;
+        slow->slow_ns = least ? s->told.slow_ns : slow->slow_ns;
+    }
+    for (int r = 0; r < l->o.ranks; r++) {
+        struct ledger_seat *s = &l->seats[r];
+        bool slow = s->in && r != l->o.rank && 2 * s->blamed > n - 1;
+        if (slow && s->was_slow) {
+            set_aside(l, s, s->slow_ns);
+        } else if (s->aside) {
+            s->due = l->now_ns >= s->aside_ns;
+            s->aside = !s->due;
+        } else {
+            s->due &= !s->in;
+        }
+        s->was_slow = s->in ? slow : s->was_slow;
+    }
+    l->judged = true;
+    forget_counts(l);
+}
+
+uint64_t ledger_due_ns(const struct ledger *l)
+{
+    uint64_t most = 0;
+
+    for (int r = 0; r < l->o.ranks; r++)
+        if (l->seats[r].due && l->seats[r].lag_ns > most)
+            most = l->seats[r].lag_ns;
+    return DUE * most;
+}
+
+void ledger_closed_without(struct ledger *l, struct ledger_seat *s)
+{
+    if (s->due)
+        set_aside(l, s, 2 * s->lag_ns);
+}
+
+void ledger_forget_slow(struct ledger_seat *s)
+{
+    s->aside = s->due = s->was_slow = false;
+    s->aside_ns = s->lag_ns = 0;
+}
