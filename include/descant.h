@@ -66,12 +66,13 @@ typedef void descant_log(void *user, enum descant_level level, const char *line)
 struct descant;
 
 /* Events about the job's trainers. Each is also a line of the log: INFO for JOINED, DEBUG
- * for LEFT and FINISHED, WARNING for the rest. An event that repeats for one trainer is logged at
- * once, then after 10 s, 20 s, 40 s and so on up to an hour, each time with a count. */
+ * for LEFT and FINISHED, WARNING for the rest. An event that repeats for one trainer is
+ * logged at once, then after 10 s, 20 s, 40 s and so on up to an hour, each time with a
+ * count. */
 enum descant_event_kind {
     DESCANT_EVENT_JOINED,       /* rank takes part from now on */
-    DESCANT_EVENT_LEFT,         /* rank has gone after descant_tell: its steps are with the
-                                   others, which go on */
+    DESCANT_EVENT_LEFT,         /* rank has gone after descant_tell: its steps are with
+                                   the others, which go on */
     DESCANT_EVENT_LOST,         /* rank has died, and nobody does its share of the work */
     DESCANT_EVENT_BAD,          /* rank's values had NaN or Inf: a round left them out */
     DESCANT_EVENT_NO_ROUND,     /* this trainer and others step, but no round has been
@@ -368,8 +369,8 @@ enum { DESCANT_VALUES = 12 };
 struct descant_peer {
     int rank;
     int workers;
-    enum descant_event_kind last;   /* JOINED: it takes part; LEFT, UNFINISHED, LOST: how
-                                       it went. Only where events are logged or go to
+    enum descant_event_kind last;   /* JOINED: it takes part; FINISHED, LEFT, UNFINISHED,
+                                       LOST: how it went. Only where events are logged or go to
                                        on_event, and below rank 4096 */
     const char *host;               /* the name of its machine, valid until close; "": not
                                        known */

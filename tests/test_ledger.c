@@ -35,7 +35,8 @@ static int broken;
 static const char stuck[] = "it does not go on";
 
 enum { MOST = 16, WORDS = 400, VERSIONS = 400, EPOCHS = 400 };
-enum { AGAIN_NS = 10, GRACE_NS = 5, DEAD_NS = 40, LAZY_NS = 3 };
+enum { AGAIN_NS = 10, GRACE_NS = 5, DEAD_NS = 40, LAZY_NS = 3,
+       WAITED_NS = 1000 };
 
 /* A version: what it is upon, and what it added. */
 struct version {
@@ -66,6 +67,7 @@ struct node {
 struct world {
     int ranks, n_words, n_versions, n_epochs;
     bool fixed;
+    bool blames;                /* in eight rounds of sixteen all wait for the same member */
     int top;                    /* the newest version that is built upon */
     uint64_t now, generations;
     size_t ledger_bytes;
@@ -395,6 +397,9 @@ static bool whole(struct world *w, int r)
     if (!ledger_same(ledger_of(w, r)->newest, w->version[v].id))
         return false;
     w->node[r].brings &= !w->version[v].in[r].seq;
+    uint64_t number = w->version[v].id.number;
+    if (w->blames && number / 8 % 2)
+        ledger_waited(ledger_of(w, r), (int)(number / 16) % w->ranks, WAITED_NS);
     ledger_whole(ledger_of(w, r), ledger_of(w, r)->now_ns);
     w->node[r].round = -1;
     obey(w, r);
@@ -665,6 +670,7 @@ static const char *random_world(uint64_t seed, int events, uint64_t *rounds)
     int ranks = 2 + below(&rng, below(&rng, 4) ? 4 : MOST - 1);
     int members = 1 + below(&rng, ranks);
     struct world *w = create(ranks, members, below(&rng, 2) ? 0 : 1 + members / 2);
+    w->blames = seed % 2;
     struct trouble t;
     bool leaves = below(&rng, 4) == 0;
 
@@ -1166,6 +1172,43 @@ START_TEST(nobody_else_is_left_out)
 }
 END_TEST
 
+/* 3 is aside, and 2 comes late: the round is with 3, but waits first as long as for 3's part. */
+START_TEST(who_is_aside_helps_to_make_a_quorum)
+{
+    struct world *w = create(4, 4, 3);
+    struct ledger *l = ledger_of(w, 0);
+
+    slow_round(w, 3, 0, 0, true);
+    set_aside(l, &l->seats[3], GRACE_NS + 2);
+    forget_counts(l);
+    for (int r = 4; r-- > 0;)
+        ck_assert(r == 2 || ready(w, r));
+    deliver_all(w);
+    ck_assert(!l->open);
+    ck_assert_uint_eq(ledger_wakes(l), l->now_ns + GRACE_NS + 2);
+    tick(w, 0, GRACE_NS + 2);
+    deliver_all(w);
+    ck_assert(l->open && l->seats[3].in && !l->seats[2].in);
+    free(w);
+}
+END_TEST
+
+/* A member that is told to end gives its last work. */
+START_TEST(who_is_told_to_end_is_pardoned)
+{
+    struct world *w = create(4, 4, 3);
+    struct ledger *l = ledger_of(w, 0);
+
+    slow_round(w, 3, 0, 0, true);
+    set_aside(l, &l->seats[3], DEAD_NS);
+    ledger_pardon(l, 3);
+    for (int k = 0; k < 4; k++)
+        ck_assert(slow_round(w, 3, 3, ROUND_NS, true));
+    ck_assert(!ledger_is_aside(l, 3));
+    free(w);
+}
+END_TEST
+
 /* Two are aside, and three are needed. */
 START_TEST(who_is_needed_is_not_left_out)
 {
@@ -1217,7 +1260,7 @@ START_TEST(words_that_nobody_says_are_dropped)
 {
     for (uint64_t seed = 1; seed <= 300; seed++) {
         struct rng rng;
-        struct world *w = create(4, 4, 0);
+        struct world *w = create(4, 4, seed % 2 ? 2 : 0);
         rng_init(&rng, seed);
         for (int i = 0; i < 300; i++) {
             struct ledger_decision d;
@@ -1546,6 +1589,8 @@ int main(void)
     tcase_add_test(tcase, who_is_due_is_waited_for_once);
     tcase_add_test(tcase, nobody_else_is_left_out);
     tcase_add_test(tcase, who_is_needed_is_not_left_out);
+    tcase_add_test(tcase, who_is_aside_helps_to_make_a_quorum);
+    tcase_add_test(tcase, who_is_told_to_end_is_pardoned);
     tcase_add_test(tcase, a_member_that_waits_upon_an_old_version_is_told);
     tcase_add_test(tcase, a_rank_that_comes_again_is_not_silent);
     tcase_add_test(tcase, a_donor_has_the_state_in_its_vectors);

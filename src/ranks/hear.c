@@ -66,13 +66,21 @@ static void hear_agreement(struct ranks *m, int from, const struct ranks_word *w
         ranks_agree_lead_hear(m, from, word);
 }
 
+/* The rank was told to end: rounds are to be with its last work. */
+static void hear_told(struct ranks *m, int rank)
+{
+    if (m->peers[rank].told)
+        return;
+    m->peers[rank].told = true;
+    ledger_pardon(m->ledger, rank);
+    notes_add(m->f.notes, DESCANT_EVENT_TOLD, rank);
+}
+
 /* That the word came is enough, but where its sender was told to end. */
 static void hear_alive(struct ranks *m, int from, const struct ranks_word *word)
 {
-    if (!word->final || m->peers[from].told)
-        return;
-    m->peers[from].told = true;
-    notes_add(m->f.notes, DESCANT_EVENT_TOLD, from);
+    if (word->final)
+        hear_told(m, from);
 }
 
 static void hear_late(struct ranks *m, const struct ranks_word *word)
@@ -102,7 +110,9 @@ static void hear_members(struct ranks *m, const struct ranks_word *word)
     if (m->lead)
         ranks_lead_ends(m, word->source, word->final);
     /* its own word that it was told may come later, on another connection */
-    bool left = !word->final && (word->bad || m->peers[word->source].told);
+    if (word->bad && word->source != m->f.rank)
+        hear_told(m, word->source);
+    bool left = !word->final && m->peers[word->source].told;
     if (word->source != m->f.rank && (left || !m->x.final))
         notes_add(m->f.notes,
                   left          ? DESCANT_EVENT_LEFT

@@ -202,7 +202,8 @@ void ranks_lead_late(struct ranks *m, struct awaited *awaited)
     awaited->round = next_round(m);
     ledger_gathering(m->ledger, m->list);
     for (int k = 0; k < m->place.size; k++)
-        if (m->list[k].generation && !has_arrived(m, k) && !lead->peers[k].left)
+        if (m->list[k].generation && !has_arrived(m, k) && !lead->peers[k].left &&
+            !ledger_is_aside(m->ledger, k))
             awaited_add(awaited, k);
 }
 

@@ -15,6 +15,7 @@ struct lead_peer {
                                        last HERE */
     struct ranks_word *here;        /* a newcomer's HERE, kept until it is compared; NULL:
                                        none */
+    bool aside;                     /* the log says that rounds go on without it */
     bool ends, finished;            /* has begun its finish; which is not done yet */
     uint32_t void_seq;              /* of an arrival that goes on alone */
     bool owes_void, owes_call;      /* VOID is to be said to it, and CALL after that */

@@ -103,6 +103,25 @@ static void take_own_seat(struct ranks *m)
     m->go_ns = m->now_ns;
 }
 
+static void say_aside(struct ranks *m)
+{
+    for (int k = 0; k < m->place.size; k++) {
+        struct lead_peer *peer = &m->lead->peers[k];
+        bool aside = ledger_is_aside(m->ledger, k);
+        if (aside == peer->aside)
+            continue;
+        peer->aside = aside;
+        if (aside)
+            log_say(&m->f.log, DESCANT_INFO,
+                    "trainer %d (%s) holds rounds up: they go on without it for %.3g s",
+                    k, ranks_host_name(m, k),
+                    (double)ledger_aside_ns(m->ledger, k) * 1e-9);
+        else
+            log_say(&m->f.log, DESCANT_INFO, "rounds wait for trainer %d (%s) again", k,
+                    ranks_host_name(m, k));
+    }
+}
+
 /* Closes the round: enough members have arrived. */
 static void close_round(struct ranks *m, const struct ledger_gathering *g,
                         const struct ruling *ruling)
@@ -140,6 +159,8 @@ static void close_round(struct ranks *m, const struct ledger_gathering *g,
     lead->since_ns = lead->told_ns = lead->held_ns = 0;
     lead->late.n = 0;
     ranks_members_close(m);
+    if (m->quorum.arrivals > 0)
+        say_aside(m);
     take_own_seat(m);
     if (m->go_waits)
         ranks_take_part(m, m->go);

@@ -66,7 +66,7 @@ static void hold(struct ledger *l, struct ledger_version version)
     l->ready = l->replaces = l->hollow = false;
     l->since_ns = 0;
     l->judged = false;
-    l->round_ns = l->now_ns - l->began_ns;
+    l->version_ns = l->now_ns - l->began_ns;
     l->began_ns = l->now_ns;
     l->wanted = (struct ledger_version){0, 0};
     ledger_tell_missed(l);

@@ -161,9 +161,14 @@ void ledger_renumber(struct ledger *l);
 void ledger_unready(struct ledger *l);              /* the contribution is taken back */
 void ledger_whole(struct ledger *l, uint64_t now_ns);   /* the round that is open here is
                                                            done */
-/* In that round this peer waited so long for that member, and for no other one longer. To
- * be called before. */
+/* In the round that is open here this peer has waited so long for that member, and for no
+ * other one longer. Call it before ledger_whole. */
 void ledger_waited(struct ledger *l, int rank, uint64_t ns);
+void ledger_pardon(struct ledger *l, int rank);     /* put the member aside no more */
+/* Rounds of the coordinator go on without the member (ledger_aside.c), for so long in
+ * all. */
+bool ledger_is_aside(const struct ledger *l, int rank);
+uint64_t ledger_aside_ns(const struct ledger *l, int rank);
 /* The version that was to be fetched, or a newer one that its donor held by then, is here
  * with the list of what is merged in it. hollow: the state is missing, so a contribution
  * of this peer is offered as a state for all, which counts where no peer has the
@@ -185,11 +190,12 @@ void ledger_now(struct ledger *l, uint64_t now_ns);
  * decides what the arrivals make (fabric/ruling.h), and so the driver closes the
  * round. */
 struct ledger_gathering {
-    int members, arrived;
+    int members, arrived;       /* arrived: and in the round, if it closes now */
     int present;                /* members, and those at their end */
     bool final;
-    bool may_close;             /* a quorum has arrived, and none of those in the round
-                                   before is missing, or the grace is over */
+    /* a quorum has arrived, and the round waits for nobody else or has waited long
+     * enough. The first time for each version the slow members are judged by this call */
+    bool may_close;
     /* a newcomer is taking the newest version, and would be outrun unless the round
      * waits; a round that gives all the same state need not wait */
     bool taken;

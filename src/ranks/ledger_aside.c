@@ -4,18 +4,21 @@
  * names the member for which its sender waited longest in the round before, and how long.
  *
  * 1. A member is slow if more than half of the others in a round have each waited for it
- *    for more than half of the round's time. It waits for all others, so its own word
- *    puts none aside.
+ *    for more than half of the time between the two versions. It waits for all others, so
+ *    its own word puts none aside.
  * 2. Rounds go on without a member that was slow in both of the last rounds with it, for
- *    ASIDE times what it took, as long as the others make a quorum: one round alone is
- *    slow where a member is paused. Meanwhile it is as one that is late: it takes the
- *    versions of the others, and its work stays with it.
+ *    ASIDE times what the others waited for it, while these make a quorum: one round
+ *    alone is slow where a member is paused. Meanwhile it is as one that is late: it takes
+ *    the versions of the others, and its work stays with it. Where those who have arrived
+ *    are a quorum only with it, the round waits for another one as long as it would wait
+ *    for this one's parts, and then is with it.
  * 3. Then it is due. The next round waits for it up to DUE times what it took before, so
  *    that it can take that round's version first, and is in. If it does not come it is
  *    aside again, for twice as long.
  *
- * So rounds spend (DUE + 1) ÷ ASIDE of their time on a slow member at most: 8 %. The
- * coordinator, without which no round closes, is never aside. */
+ * So rounds spend about (DUE + 1) ÷ ASIDE of their time on each slow member. Two are never
+ * aside: the coordinator, without which no round closes, and a member that was told to
+ * end, whose last work is to be in. */
 #include "ranks/ledger_state.h"
 
 enum { ASIDE = 50, DUE = 3 };
@@ -36,7 +39,7 @@ static bool reports(const struct ledger *l, const struct ledger_seat *s)
 
 void ledger_judge_slow(struct ledger *l)
 {
-    uint64_t most_ns = l->round_ns / 2;
+    uint64_t most_ns = l->version_ns / 2;
     int n = 0;
 
     for (int r = 0; r < l->o.ranks; r++)
@@ -44,16 +47,18 @@ void ledger_judge_slow(struct ledger *l)
     for (int r = 0; r < l->o.ranks; r++) {
         const struct ledger_seat *s = &l->seats[r];
         n += s->in != 0;
-        if (!reports(l, s) || s->told.slow < 0 || s->told.slow_ns <= most_ns)
+        if (!reports(l, s) || s->told.slow < 0 || s->told.slow == r ||
+            s->told.slow_ns <= most_ns)
             continue;
         struct ledger_seat *slow = &l->seats[s->told.slow];
         bool least = !slow->blamed || s->told.slow_ns < slow->slow_ns;
-        slow->blamed += slow != s;
+        slow->blamed++;
         slow->slow_ns = least ? s->told.slow_ns : slow->slow_ns;
     }
     for (int r = 0; r < l->o.ranks; r++) {
         struct ledger_seat *s = &l->seats[r];
-        bool slow = s->in && r != l->o.rank && 2 * s->blamed > n - 1;
+        bool may_be = s->in && r != l->o.rank && s->pardoned != s->in_list[MEMBER];
+        bool slow = may_be && 2 * s->blamed > n - 1;
         if (slow && s->was_slow) {
             set_aside(l, s, s->slow_ns);
         } else if (s->aside) {
@@ -68,14 +73,17 @@ void ledger_judge_slow(struct ledger *l)
     forget_counts(l);
 }
 
-uint64_t ledger_due_ns(const struct ledger *l)
+uint64_t ledger_slow_ns(const struct ledger *l)
 {
+    bool needed = l->counts.aside_arrived && !l->counts.spared;
     uint64_t most = 0;
 
-    for (int r = 0; r < l->o.ranks; r++)
-        if (l->seats[r].due && l->seats[r].lag_ns > most)
-            most = l->seats[r].lag_ns;
-    return DUE * most;
+    for (int r = 0; r < l->o.ranks && (l->counts.due || needed); r++) {
+        const struct ledger_seat *s = &l->seats[r];
+        uint64_t ns = s->due ? DUE * s->lag_ns : s->aside && needed ? s->lag_ns : 0;
+        most = ns > most ? ns : most;
+    }
+    return most;
 }
 
 void ledger_closed_without(struct ledger *l, struct ledger_seat *s)
@@ -88,4 +96,21 @@ void ledger_forget_slow(struct ledger_seat *s)
 {
     s->aside = s->due = s->was_slow = false;
     s->aside_ns = s->lag_ns = 0;
+}
+
+void ledger_pardon(struct ledger *l, int rank)
+{
+    ledger_forget_slow(&l->seats[rank]);
+    l->seats[rank].pardoned = l->seats[rank].in_list[MEMBER];
+    forget_counts(l);
+}
+
+bool ledger_is_aside(const struct ledger *l, int rank)
+{
+    return l->seats[rank].aside;
+}
+
+uint64_t ledger_aside_ns(const struct ledger *l, int rank)
+{
+    return ASIDE * l->seats[rank].lag_ns;
 }

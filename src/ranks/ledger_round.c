@@ -53,11 +53,11 @@ static int quorum_of(const struct ledger *l, const struct gathering *g)
 uint64_t ledger_grace_ends(const struct ledger *l)
 {
     const struct ledger_quorum *q = &l->o.quorum;
-    uint64_t since = l->since_ns - 1, due = l->counts.due ? ledger_due_ns(l) : 0;
+    uint64_t since = l->since_ns - 1, slow = ledger_slow_ns(l);
     uint64_t grace =
         q->grace_ns + (uint64_t)(q->grace_share * (double)(since - l->began_ns));
 
-    return since + (grace > due ? grace : due);
+    return since + (grace > slow ? grace : slow);
 }
 
 /* So many left out that those who were in may not go on by themselves take the version at
@@ -102,13 +102,14 @@ static void count(struct ledger *l, const struct ledger_seat *s, int by)
     bool hollow = is_hollow(l, s) && standing == STANDING_WORK;
     bool arrived = has_arrived(l, s);
     bool at_work = standing == STANDING_WORK && !hollow, aside = at_work && s->aside;
-    bool missing = at_work && !aside && !s->due && is_late(l, s);
+    bool missing = at_work && !s->due && is_late(l, s);
 
     l->counts.members[standing] += by;
     l->counts.arrived[standing] += arrived && !hollow ? by : 0;
     l->counts.missing += missing ? by : 0;
     l->counts.aside += aside ? by : 0;
     l->counts.aside_arrived += aside && arrived ? by : 0;
+    l->counts.aside_missing += aside && missing ? by : 0;
     l->counts.due += at_work && s->due && !arrived ? by : 0;
     l->counts.bringing += at_work && arrived && s->told.cannot_give ? by : 0;
     l->counts.hollow += hollow ? by : 0;
@@ -153,7 +154,7 @@ static struct gathering gather(struct ledger *l)
         gathering_add(&g, s, l->counts.members[s], l->counts.arrived[s]);
     add_hollow(l, &g);
     l->counts.spared = g.of == STANDING_WORK && l->counts.aside && !l->counts.bringing &&
-                       g.members - l->counts.aside >= quorum_of(l, &g);
+                       g.arrived - l->counts.aside_arrived >= quorum_of(l, &g);
     if (l->counts.spared)
         g.arrived -= l->counts.aside_arrived;
     return g;
@@ -162,7 +163,8 @@ static struct gathering gather(struct ledger *l)
 /* The grace is for those who were in the round before, and for those due. */
 static bool grace_is_over(const struct ledger *l, struct gathering g)
 {
-    int out = l->counts.missing + (l->counts.spared ? l->counts.aside : 0);
+    int spared = l->counts.spared ? l->counts.aside - l->counts.aside_missing : 0;
+    int out = l->counts.missing + spared;
 
     return g.arrived + out >= g.members || l->now_ns >= ledger_grace_ends(l);
 }

@@ -29,9 +29,12 @@ struct ledger_seat {
     /* ledger_aside.c; a coordinator's */
     bool aside, due;
     bool was_slow;                  /* in the last round with it */
-    int blamed;                     /* by so many members, in the round before, */
-    uint64_t slow_ns;               /* which have waited for it for so long at least */
-    uint64_t lag_ns, aside_ns;      /* so long once; aside until then */
+    uint64_t lag_ns;                /* what each of the others waited when it was put
+                                       aside */
+    uint64_t aside_ns;              /* aside until then */
+    uint64_t pardoned;              /* this generation is never aside */
+    int blamed;                     /* only while it is judged: by so many members, */
+    uint64_t slow_ns;               /* the least of what they have waited */
 };
 
 struct ledger {
@@ -57,7 +60,7 @@ struct ledger {
     uint64_t lost_from, lost_to;          /* the last that were lost: above, up to */
     uint64_t accepted, mine, since_ns;  /* ballots; the quorum's time plus one, or 0 */
     uint64_t began_ns;          /* another version is held since then */
-    uint64_t round_ns;          /* the version before was held for so long */
+    uint64_t version_ns;        /* the version before was held for so long */
     bool judged;                /* with the HEREs upon the version that is held */
     int waited_for;             /* in the round that left waited_in; -1: for none */
     uint64_t waited_ns;
@@ -81,10 +84,10 @@ struct ledger {
         int missing;            /* at work, neither here nor in the round before */
         int members[STANDING_WORK + 1], arrived[STANDING_WORK + 1];
         int hollow, hollow_arrived;     /* at work; `arrived` is without them */
-        int aside, aside_arrived;       /* at work */
+        int aside, aside_arrived, aside_missing;        /* at work */
         int due;                /* at work, and not here */
         int bringing;           /* a state for all, of which all are to be */
-        int spared;             /* the round goes on without those aside */
+        int spared;             /* the others make a quorum: without those aside */
     } counts;
     bool uneven;                /* in this epoch a peer was silent, promised, left or
                                    came */
@@ -192,10 +195,13 @@ void ledger_tell_missed(struct ledger *l);
 
 /* --- ledger_aside.c --- */
 
-/* Once a round might close, with HEREs that tell of the round before: who is aside in it,
- * and who is due. Once for each version. */
+/* Says which members are aside in the round that gathers, and which are due, by the HEREs
+ * that tell of the round before. Once for each version, when a round upon it might
+ * close. */
 void ledger_judge_slow(struct ledger *l);
-uint64_t ledger_due_ns(const struct ledger *l);     /* how long a round waits for those */
+/* How long the round waits, once a quorum has arrived, for those due, or lest one that is
+ * aside be needed. */
+uint64_t ledger_slow_ns(const struct ledger *l);
 void ledger_closed_without(struct ledger *l, struct ledger_seat *s);
 void ledger_forget_slow(struct ledger_seat *s);
 

@@ -187,7 +187,8 @@ bool ledger_word_is_sane(const struct ledger *l, const struct ledger_decision *w
 
     return w->what <= LEDGER_TAKE && is_rank(l, w->from, false) &&
            w->from != l->o.rank && w->to == l->o.rank && w->generation &&
-           is_rank(l, w->about, true) && is_rank(l, w->slow, true) && is_rank(l, w->coordinator, true) &&
+           is_rank(l, w->about, true) && is_rank(l, w->slow, true) &&
+           is_rank(l, w->coordinator, true) &&
            (!needs_list || (list && list_is_sane(w, list))) && numbers_are_sane(l, w) &&
            ballot_is_sane(l, w) && go_is_sane(w);
 }

@@ -136,14 +136,15 @@ void ranks_late_begin(struct ranks *m)
         m->peers[r->seats[i].rank].late_ns = 0;
 }
 
-/* Where this rank waits for half of the others, or for more, the link is slow or it is
- * late itself. */
+/* Where this rank waits for several members, which are half of all or more, it is late
+ * itself, or the link is slow. Where not all members are owners, those that own nothing
+ * cannot see whose parts are late. */
 void ranks_late_look(struct ranks *m)
 {
     struct ranks_round *r = &m->round;
     struct awaited *late = &r->late;
 
-    if (!(m->quorum.arrivals > 0) || r->kind != EXCHANGE_MEAN)
+    if (!(m->quorum.arrivals > 0) || r->kind != EXCHANGE_MEAN || r->owners < r->k)
         return;
     for (int i = 0; i < late->n_named; i++)
         m->peers[late->ranks[i]].late_ns += m->now_ns - r->looked_ns;

@@ -176,8 +176,6 @@ static void tell(struct descant *job, const struct fabric_note *note, uint64_t n
     if (note->kind == DESCANT_EVENT_UNFINISHED && job->plan.when == PLAN_NEVER)
         return;                 /* its work was not to be kept together */
     compose(job, note, members, line, sizeof line);
-    if (note->kind == DESCANT_EVENT_TOLD)       /* also where its line is not wanted */
-        told_of(events, note->kind, note->rank);
     struct descant_event event = {note->kind, note->rank, members, note->count, line};
     bool quiet = events->fn && events->fn(events->user, &event) != 0;
     if (quiet || note->kind == DESCANT_EVENT_BROKEN)        /* the log has that already */

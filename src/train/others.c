@@ -112,10 +112,12 @@ bool others_hear(struct trainer *t, const struct descant_event *event)
         set_rank(&t->told, event->rank, false);
         set_rank(&t->gone, event->rank, false);
         return false;
-    case DESCANT_EVENT_LEFT:
+    case DESCANT_EVENT_LEFT:            /* it was told, if it has not said so yet */
+        set_rank(&t->gone, event->rank, t->term == TERM_LEAVES);
+        return true;
     case DESCANT_EVENT_LOST:
         set_rank(&t->gone, event->rank, was_told && t->term == TERM_LEAVES);
-        return event->kind == DESCANT_EVENT_LEFT;
+        return false;
     case DESCANT_EVENT_FINISHED:
         set_rank(&t->told, event->rank, false);     /* it is no member, and ends with all */
         return was_told;

@@ -156,8 +156,8 @@ int main(int argc, char **argv)
     char *unit = NULL;
     double delay_ms = argc == 6 ? strtod(argv[5], &unit) : -1;
     struct sched_param first = {.sched_priority = 1};
-    if (!(delay_ms > 0 && delay_ms <= 1000) || strcmp(unit, "ms") != 0) {
-        fputs("usage: delay PID NAME PID NAME DELAYms, up to 1000ms\n", stderr);
+    if (!(delay_ms >= 1 && delay_ms <= 1000) || strcmp(unit, "ms") != 0) {
+        fputs("usage: delay PID NAME PID NAME DELAYms, of 1ms to 1000ms\n", stderr);
         return 2;
     }
     int ends[2] = {make_device(argv[1], argv[2]), make_device(argv[3], argv[4])};
