@@ -6,13 +6,13 @@
  * 1. A member is slow if more than half of the others in a round have each waited for it
  *    for more than half of the time between the two versions. It waits for all others, so
  *    its own word puts none aside.
- * 2. Rounds go on without a member that was slow in both of the last rounds with it, for
- *    ASIDE times what the others waited for it, while these make a quorum: one round
- *    alone is slow where a member is paused. Meanwhile it is as one that is late: it takes
- *    the versions of the others, and its work stays with it. Where those who have arrived
- *    are a quorum only with it, the round waits for another one as long as it would wait
- *    for this one's parts, and then is with it.
- * 3. Then it is due. The next round waits for it up to DUE times what it took before, so
+ * 2. A member that was slow in both of the last rounds with it is aside, for ASIDE times
+ *    what the others waited for it. (One round alone is slow where a member is paused.)
+ *    Rounds go on without it while the others make a quorum. It is then as one that is
+ *    late: it takes the versions of the others, and its work stays with it. If a quorum
+ *    has arrived only with it, the round waits for another member as long as it would for
+ *    this one's parts, and then is with it.
+ * 3. After that time it is due. The next round waits for it up to DUE times what it took before, so
  *    that it can take that round's version first, and is in. If it does not come it is
  *    aside again, for twice as long.
  *

@@ -119,7 +119,7 @@ bool others_hear(struct trainer *t, const struct descant_event *event)
         set_rank(&t->gone, event->rank, was_told && t->term == TERM_LEAVES);
         return false;
     case DESCANT_EVENT_FINISHED:
-        set_rank(&t->told, event->rank, false);     /* it is no member, and ends with all */
+        set_rank(&t->told, event->rank, false);         /* it ends with all */
         return was_told;
     default:
         return false;

@@ -121,13 +121,12 @@ static void print_bsp(FILE *out, const struct train_result *r)
 
 /* The rows for a person. Output that cannot be written is a failure of the run, although
  * its model may be whole. */
-static void print_summary(struct trainer *t)
+static void print_training(struct trainer *t, bool resumed)
 {
     const struct train_result *r = t->result;
     const struct train_figures *f = &r->figures;
     bool classes = model_outputs(t->model) > 1;
     int workers = (int)t->options->workers;
-    bool resumed = atomic_load_explicit(&t->board->resumed, RELAXED);
 
     fprintf(t->out, "%s under %s: %d trainer%s x %d worker%s",
             train_model_names[t->options->model], t->options->sync, f->trainers,
@@ -155,6 +154,13 @@ static void print_summary(struct trainer *t)
     if (r->held_out.n)
         summary_row(t->out, "held-out examples", (double)r->held_out.n, "%.0f");
     summary_held_out(t->out, &r->held_out, classes);
+}
+
+static void print_synchronisation(struct trainer *t)
+{
+    const struct train_result *r = t->result;
+    const struct train_figures *f = &r->figures;
+
     summary_row(t->out, "stall", 100 * f->stall_share, "%.2f %%");
     summary_row(t->out, "steps between merges", merged(f->gap, f->rounds), "%.1f");
     if (f->rounds > 0)
@@ -172,10 +178,19 @@ static void print_summary(struct trainer *t)
     }
     if (f->rows_sent > 0)
         summary_row(t->out, "rows sent to other hosts", f->rows_sent, "%.0f");
+}
+
+static void print_summary(struct trainer *t)
+{
+    const struct train_result *r = t->result;
+    bool resumed = atomic_load_explicit(&t->board->resumed, RELAXED);
+
+    print_training(t, resumed);
+    print_synchronisation(t);
     if (t->bsp)
         print_bsp(t->out, r);
-    if (f->bad)
-        summary_row(t->out, "bad lines skipped", (double)f->bad, "%.0f");
+    if (r->figures.bad)
+        summary_row(t->out, "bad lines skipped", (double)r->figures.bad, "%.0f");
     summary_row(t->out, "memory of a trainer", r->memory_mb, "%.0f MB");
     if (t->whole.n > 1)
         whole_print(&t->whole, t->out);

@@ -118,8 +118,7 @@ static void take(struct way *w, int64_t delay_ns)
     }
 }
 
-/* A packet that the device does not take is lost. On average one waits half a look to be
- * read and half a look after it is due, so its due time is one look early. */
+/* A packet that the device does not take is lost. */
 static void give(struct way *w)
 {
     int64_t now = now_ns();
@@ -133,15 +132,18 @@ static void give(struct way *w)
     w->first = w->end = 0;
 }
 
+/* On average a packet waits half a look to be read and half a look after it is due, so its
+ * due time is one look early. The first one after a rest is read at once. */
 static void carry(struct way way[2], int64_t delay_ns)
 {
-    int64_t look_ns = delay_ns / LOOKS;
+    int64_t look_ns = delay_ns / LOOKS, early_ns = 0;
     for (;;) {
         for (int k = 0; k < 2; k++) {
-            take(&way[k], delay_ns - look_ns);
+            take(&way[k], delay_ns - early_ns);
             give(&way[k]);
         }
-        if (way[0].end || way[1].end) {
+        early_ns = way[0].end || way[1].end ? look_ns : 0;
+        if (early_ns) {
             nanosleep(&(struct timespec){.tv_nsec = look_ns}, NULL);
             continue;
         }
