@@ -370,8 +370,8 @@ struct descant_peer {
     int rank;
     int workers;
     enum descant_event_kind last;   /* JOINED: it takes part; FINISHED, LEFT, UNFINISHED,
-                                       LOST: how it went. Only where events are logged or go to
-                                       on_event, and below rank 4096 */
+                                       LOST: how it went. Only where events are logged or
+                                       go to on_event, and below rank 4096 */
     const char *host;               /* the name of its machine, valid until close; "": not
                                        known */
     double heard_s;                 /* the age of these figures, seconds; 0: this

@@ -315,6 +315,20 @@ static void check_center(struct ranks_world *w, int rank, const struct fabric_pa
                   (double)part->out[i]);
 }
 
+/* Members that a coordinator puts aside after a round of four or more, in which its own word
+ * is not enough. */
+static void count_aside(struct ranks_world *w, struct world_trainer *t)
+{
+    const struct ranks *m = ranks_of(t->f);
+    uint32_t aside = 0;
+
+    for (int k = 0; m->leads && k < w->options.ranks; k++)
+        aside |= (uint32_t)ledger_is_aside(m->ledger, k) << k;
+    w->aside += t->seats > 3 ? (uint64_t)__builtin_popcount(aside & ~t->aside) : 0;
+    t->aside = aside;
+    t->seats = m->round.k;
+}
+
 /* in_round: it has come to the end of its round, and else fetched the result. */
 static void take_part(struct ranks_world *w, int rank, const struct fabric_part *part,
                       bool in_round)
@@ -353,6 +367,7 @@ static void take_part(struct ranks_world *w, int rank, const struct fabric_part 
                (unsigned long long)view.held.epoch, (unsigned long long)view.held.number,
                part->members, (double)t->next[0], (double)t->next[1], (double)t->next[2]);
     }
+    count_aside(w, t);
     t->states += part->kind == EXCHANGE_STATE;
     t->rounds += part->kind == EXCHANGE_MEAN;
     if (t->took) {

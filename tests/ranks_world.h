@@ -65,6 +65,8 @@ struct trainer_lane {
 };
 
 struct world_trainer {
+    int seats;                  /* in the round before */
+    uint32_t aside;             /* members that it has put aside, by rank */
     struct fabric *f;
     struct ranks_world *world;
     enum trainer_state state;
@@ -116,6 +118,7 @@ struct ranks_world {
     bool hasty;                 /* whoever is to finish gives up what it has open */
     uint64_t reloads, exchanges;
     uint64_t missed;            /* bases of rounds that their taker was not in */
+    uint64_t aside;             /* members that were put aside by a majority */
     uint64_t fetched;           /* results of rounds whose end their taker did not see */
     double dead_s;
     uint64_t step_ns;           /* of training between exchanges, at most */

@@ -31,7 +31,7 @@ static void set_aside(struct ledger *l, struct ledger_seat *s, uint64_t lag_ns)
     s->aside_ns = l->now_ns + ASIDE * s->lag_ns;
 }
 
-/* What the seat's HERE says of the round that left the newest version. */
+/* Whether the seat's HERE tells of the round that left the newest version. */
 static bool reports(const struct ledger *l, const struct ledger_seat *s)
 {
     return s->in && is_here(l, s) && ledger_same(s->told.version, l->newest);

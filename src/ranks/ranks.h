@@ -675,8 +675,8 @@ void ranks_bulletins_fini(struct ranks *m);
 void ranks_rest(struct ranks *m, uint64_t until_ns);
 void ranks_set_rest(struct ranks *m);       /* by the exchange that is open now */
 void ranks_say(struct ranks *m);
-/* Whom this rank waits for in the open mean, for the ledger: at its begin, after each step
- * that did not end it, and at its end. */
+/* Note for the ledger for which members this rank waits in the open mean: call them at its
+ * begin, after each step that did not end it, and at its end. */
 void ranks_late_begin(struct ranks *m);
 void ranks_late_look(struct ranks *m);
 void ranks_late_end(struct ranks *m);
