@@ -62,9 +62,13 @@ START_TEST(each_example_is_trained_once)
     snprintf(parallel, sizeof parallel, "examples at a time (ELP)   %d\n",
              32 * runs[_i].trainers * runs[_i].workers);
     says(parallel);
-    ck_assert_msg(r.held_out.entropy < 0.99, "%s learned nothing: entropy %g", runs[_i].sync,
-                  r.held_out.entropy);
-    ck_assert(r.held_out.loss > best && r.held_out.auc > 0.55);
+    ck_assert(r.held_out.loss > best);
+    /* Copies that nothing keeps together learn each from what it got, which may be a few lines. */
+    if (o.trainers == 1 || strcmp(runs[_i].sync, "none") != 0) {
+        ck_assert_msg(r.held_out.entropy < 0.99, "%s learned nothing: entropy %g", runs[_i].sync,
+                      r.held_out.entropy);
+        ck_assert(r.held_out.auc > 0.55);
+    }
     if (strncmp(runs[_i].sync, "shadow", 6) == 0)
         ck_assert(!(r.figures.stall_share > 0));
 }
