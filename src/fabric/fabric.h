@@ -342,11 +342,28 @@ struct fabric_agree {
     void (*missing)(struct fabric *f, struct awaited *awaited);
 };
 
+/* Work by need (descant_deal_begin and what follows it). Any thread calls these. */
+struct fabric_deal {
+    /* False: no memory. */
+    bool (*begin)(struct fabric *f, const struct descant_items *done, size_t n);
+    void (*end)(struct fabric *f, uint64_t end);
+    /* False: none is here now. *item DESCANT_NO_ITEM: all have been dealt. */
+    bool (*take)(struct fabric *f, uint64_t *item);
+    void (*done)(struct fabric *f, uint64_t item);
+    void (*back)(struct fabric *f, uint64_t item);
+    /* An exchange begins: it brings all items that are done. Then: it has merged. */
+    void (*brings)(struct fabric *f);
+    void (*merged)(struct fabric *f);
+    size_t (*known)(struct fabric *f, struct descant_items *out, size_t room);
+    void (*rest)(struct fabric *f);
+};
+
 struct fabric_type {
     const char *name, *address, *help;
     const struct fabric_rows *rows;     /* NULL: the fabric is never many_hosts */
     const struct fabric_post *post;     /* NULL: the fabric's ranks are one process */
     const struct fabric_agree *agree;   /* NULL: the trainer is alone */
+    const struct fabric_deal *deal;     /* NULL: all trainers are on this machine */
     bool shared;                        /* alloc's memory is a mapping that other
                                            processes see */
     uint64_t look_ns;                   /* time that workers lose when the shadow wakes
