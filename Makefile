@@ -154,7 +154,7 @@ TRAIN_HARNESS := $(patsubst %,tests/harness/%.c,bsp data gradients nn program tr
 HARNESS_OBJECTS := $(patsubst %.c,$(B)/harness/%.o,$(notdir \
 	$(filter-out $(if $(HAVE_TRAIN),,$(TRAIN_HARNESS)) $(if $(HAVE_TLS),,%/certificates.c %/ends.c),\
 	$(wildcard tests/harness/*.c)) \
-	$(wildcard $(patsubst %,tests/%.c,mpi_loopback hostile liars lies ranks_world ranks_world_rows ranks_world_post ranks_world_agree \
+	$(wildcard $(patsubst %,tests/%.c,mpi_loopback hostile liars lies ranks_world ranks_world_rows ranks_world_post ranks_world_agree ranks_world_deal \
 	sockets tcp_bytes))))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell $(PKG_CONFIG) --cflags check)

@@ -297,7 +297,6 @@ struct descant_items {
     uint64_t from, to;              /* from, from + 1, … to - 1 */
 };
 
-enum { DESCANT_ITEMS = 120 };       /* runs of items that a trainer tells another, at most */
 #define DESCANT_NO_ITEM UINT64_MAX
 
 /* After start, before the first take: this trainer will take items. `done`: n runs of

@@ -2,9 +2,9 @@
 /* Seeded schedules of deaths, cuts, partitions, pauses, slow hosts, leavings and comings,
  * through the protocol of ranks on 2 to 16 of them, in virtual time:
  *
- *     faults [FROM[-TO]] [-v] [-a] [-q]   seeds; -v: tells what happens. Other worlds:
- *                                         -a: they make agreements, too; -q: means do not
- *                                         wait for all
+ *     faults [FROM[-TO]] [-v] [-a] [-q] [-d]      seeds; -v: tells what happens. Other
+ *                                         worlds: -a: they make agreements, too; -q: means
+ *                                         do not wait for all; -d: they are dealt items
  *
  * Each world trains, or sends parcels, through FAULTS_S seconds of faults, and then
  * without. It is to be safe all the time (ranks_world.h); and once the faults have ended
@@ -33,7 +33,7 @@ enum { MOST_SLOW = 21 };        /* a slow host's factor */
 
 static struct ranks_world w;
 static struct faults_figures {
-    unsigned long long failed, may_go_on, rounds, fetched, missed, aside, agreements;
+    unsigned long long failed, may_go_on, rounds, fetched, missed, aside, agreements, items, twice;
     double simulated_s, cpu_s;
 } figures;
 
@@ -141,6 +141,18 @@ static void check_agreements(const int *before)
     }
 }
 
+static void check_items(uint64_t before)
+{
+    bool all = false;
+
+    if (world_may_go_on(&w))
+        world_deal_check_calm(&w);
+    for (int k = 0; k < w.options.ranks; k++)
+        all |= w.trainers[k].deal.over;
+    if (w.deals && !*w.why && !all && world_may_go_on(&w) && w.n_items == before)
+        snprintf(w.why, sizeof w.why, "no items are done, from %d on", (int)before);
+}
+
 /* All who train finish; one that was not there when the others did, once they have left. */
 static void check_end(void)
 {
@@ -172,7 +184,9 @@ static void check_training(double bytes_per_s)
     int agreed[WORLD_MOST];
     for (int k = 0; k < WORLD_MOST; k++)
         agreed[k] = w.trainers[k].agree.n;
+    uint64_t items_before = w.n_items;
     world_run(&w, GOES_ON_S + ROUNDS * bytes / bytes_per_s);
+    check_items(items_before);
     check_progress(before);
     check_rows(rows_before);
     check_agreements(agreed);
@@ -191,7 +205,7 @@ static void check_parcels(double bytes_per_s)
 }
 
 /* False: it has failed. */
-static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums)
+static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums, bool deals)
 {
     struct simulated_options options = {.seed = seed};
     struct rng rng;
@@ -211,6 +225,7 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums)
     w.post = rng_uniform(&rng) < 0.1;
     w.long_parcels = rng_uniform(&rng) < 0.1;
     w.agree_ns = agrees && !w.post ? (uint64_t)(AGREE_S * 1e9) : 0;
+    w.deals = deals && !w.post;
     w.quorum = quorums ? (1 + below(20)) / 20.0 : 0;
     w.hasty &= !quorums;
     w.pulls = quorums && w.wire == WIRE_F32 && !w.elastic && seed % 4 == 0;
@@ -223,6 +238,7 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums)
     while (world_now(&w) < FAULTS_S && !*w.why) {
         happen();
         world_run(&w, chance() * chance() * 3 * DEAD_S);
+        world_deal_check(&w);
     }
     for (int k = 0; k < options.ranks; k++)
         world_fault(&w, SIMULATED_SLOW, world_now(&w), 0, k, 0, 1);
@@ -236,6 +252,8 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums)
     figures.missed += w.missed;
     figures.aside += w.aside;
     figures.agreements += w.agreements;
+    figures.items += w.n_items;
+    figures.twice += w.items_twice;
     if (*w.why)
         printf("seed %llu, %d ranks: %s\n", (unsigned long long)seed, options.ranks, w.why);
     bool good = !*w.why;
@@ -249,7 +267,7 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums)
 int main(int argc, char **argv)
 {
     unsigned long long from = 1, to = 1000, failed = 0;
-    bool verbose = false, agrees = false, quorums = false;
+    bool verbose = false, agrees = false, quorums = false, deals = false;
     int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), status;
     char *end;
 
@@ -257,6 +275,7 @@ int main(int argc, char **argv)
         verbose |= strcmp(argv[i], "-v") == 0;
         agrees |= strcmp(argv[i], "-a") == 0;
         quorums |= strcmp(argv[i], "-q") == 0;
+        deals |= strcmp(argv[i], "-d") == 0;
     }
     if (argc > 1) {
         from = to = strtoull(argv[1], &end, 10);
@@ -271,7 +290,7 @@ int main(int argc, char **argv)
         pid_t pid = fork();
         for (unsigned long long seed = from + (unsigned)k; pid == 0 && seed <= to;
              seed += (unsigned)cores)
-            figures.failed += !run_seed(seed, verbose, agrees, quorums);
+            figures.failed += !run_seed(seed, verbose, agrees, quorums, deals);
         if (pid == 0) {
             figures.cpu_s = (double)clock() / CLOCKS_PER_SEC;
             all[k] = figures;
@@ -288,15 +307,18 @@ int main(int argc, char **argv)
         figures.missed += all[k].missed;
         figures.aside += all[k].aside;
         figures.agreements += all[k].agreements;
+        figures.items += all[k].items;
+        figures.twice += all[k].twice;
         figures.simulated_s += all[k].simulated_s;
         figures.cpu_s += all[k].cpu_s;
     }
     double n = (double)(to - from + 1);
     printf("%.0f worlds of faults: %llu failed; %llu could go on at the end; %.1f rounds and "
-           "%.2f ms each, %llu results fetched, %llu missed, %llu aside, %llu agreed on; %.0f simulated "
+           "%.2f ms each, %llu results fetched, %llu missed, %llu aside, %llu agreed on, "
+           "%llu items done and %llu twice; %.0f simulated "
            "seconds a second of CPU\n", n,
            failed, figures.may_go_on, (double)figures.rounds / n, 1e3 * figures.cpu_s / n,
-           figures.fetched, figures.missed, figures.aside, figures.agreements, figures.simulated_s / figures.cpu_s);
+           figures.fetched, figures.missed, figures.aside, figures.agreements, figures.items, figures.twice, figures.simulated_s / figures.cpu_s);
     if (quorums && n >= MANY && !figures.aside) {
         puts("no member was ever aside, though links are slow: HERE does not tell who holds "
              "rounds up");

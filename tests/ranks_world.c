@@ -443,6 +443,7 @@ static void begin(struct ranks_world *w, int rank, enum exchange_kind kind)
     t->reloads = false;
     t->finished = ends(t);
     t->open = true;
+    world_deal_begins(w, rank);
     if (t->f->type->begin(t->f, &x) != DESCANT_OK)
         wrong(w, rank, "begin failed");
 }
@@ -471,6 +472,8 @@ static void done(struct ranks_world *w, int rank)
     t->open = t->reloading = false;
     w->exchanges++;
     t->exchanges++;
+    if (w->elastic || w->pulls || t->took)
+        world_deal_merges(w, rank);
     if (t->took && !t->finished && !w->elastic && !w->pulls) {
         see(w, rank, t->mean);
         check_own(w, rank);
@@ -505,6 +508,7 @@ static void train(struct ranks_world *w, int rank)
     if (world_rows_turn(w, rank))
         return;
     world_agree_turn(w, rank);
+    world_deal_turn(w, rank);
     bool in_round = ranks_of(t->f)->round.active;
     bool hurries = w->hasty && ends(t) && t->states;
 
@@ -530,7 +534,8 @@ static void train(struct ranks_world *w, int rank)
         hear_notes(t);
         t->f->type->wait(t->f, earlier(earlier(t->open || t->finished ? 0 : t->step_ends_ns,
                                                world_agree_due(w, rank)),
-                                       world_rows_due(w, rank)));
+                                       earlier(world_rows_due(w, rank),
+                                               world_deal_due(w, rank))));
         break;
     case FABRIC_WORKED:
         break;
@@ -606,6 +611,7 @@ void world_come(struct ranks_world *w, int rank)
     memset(t, 0, sizeof *t);
     t->world = w;
     t->lives = lives;
+    world_deal_start(w, rank);
     world_rows_start(w, rank, &start);
     if (fabric_ranks.open(&t->f, &options) != DESCANT_OK ||
         (!w->post && fabric_ranks.start(t->f, &start) != DESCANT_OK)) {

@@ -55,6 +55,16 @@ struct trainer_agree {
     struct agreed last[AGREED_KEPT];
 };
 
+/* ranks_world_deal.c */
+enum { WORLD_ITEMS = 3000 };
+
+struct trainer_deal {
+    bool begun, over;
+    int item;                   /* in work; -1: none */
+    uint64_t until_ns, missed;
+    bool trained[WORLD_ITEMS], brought[WORLD_ITEMS];
+};
+
 /* ranks_world_post.c: parcels between this process and another rank */
 struct trainer_lane {
     uint64_t who, met;          /* who has the rank; the last process that had it */
@@ -88,6 +98,7 @@ struct world_trainer {
     int n_notes[N_EVENT_KINDS];
     struct trainer_rows rows;
     struct trainer_agree agree;
+    struct trainer_deal deal;
     uint64_t self;              /* its process, to those who get its parcels */
     struct trainer_lane lanes[WORLD_MOST];
 };
@@ -129,6 +140,9 @@ struct ranks_world {
     bool rows;                  /* they have tables */
     uint64_t agree_ns;          /* between a trainer's agreements, at most; 0: they make none */
     uint64_t agreements;        /* results, each of one trainer */
+    bool deals;                 /* items are dealt: */
+    bool items[WORLD_ITEMS];    /* that were in an exchange that merged */
+    uint64_t n_items, items_twice;
     bool figures;               /* each tells how many exchanges it has begun */
     uint64_t told;              /* bulletins that were asked for */
     bool post, long_parcels;    /* parcels instead of rounds; some in several messages */
@@ -179,6 +193,16 @@ uint64_t world_rows_rounds(const struct ranks_world *w);    /* that somebody has
 
 void world_agree_turn(struct ranks_world *w, int rank);
 uint64_t world_agree_due(const struct ranks_world *w, int rank);    /* as world_rows_due */
+
+/* --- ranks_world_deal.c --- */
+
+void world_deal_start(struct ranks_world *w, int rank);
+void world_deal_turn(struct ranks_world *w, int rank);
+uint64_t world_deal_due(const struct ranks_world *w, int rank);
+void world_deal_begins(struct ranks_world *w, int rank);        /* an exchange */
+void world_deal_merges(struct ranks_world *w, int rank);
+void world_deal_check(struct ranks_world *w);
+void world_deal_check_calm(struct ranks_world *w);    /* takes a second */
 
 /* --- ranks_world_post.c --- */
 

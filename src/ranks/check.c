@@ -11,6 +11,8 @@
  *    outside the job: so a list fits where there is room for one entry of each rank. */
 #include "ranks/check.h"
 
+#include "ranks/leases.h"
+
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -356,6 +358,39 @@ static bool bulletin(const struct check *c)
                   " values, with a gap of %g", b.steps, b.rounds, b.n_values, b.gap);
 }
 
+/* Of the tail, by its own numbers; where these are wrong, of its head alone. */
+static size_t items_bytes(const struct check *c)
+{
+    struct ranks_items head = {0};
+    size_t n = 0;
+
+    if (c->tail >= sizeof head)
+        memcpy(&head, c->word + 1, sizeof head);
+    for (int k = 0; k < 3; k++)
+        n += head.n[k] <= LEASES_RUNS ? head.n[k] : 0;
+    return sizeof head + n * sizeof(struct run);
+}
+
+static bool items(const struct check *c)
+{
+    const char *at = (const char *)(c->word + 1);
+    struct ranks_items head;
+    struct run run;
+
+    memcpy(&head, at, sizeof head);
+    if (head.flags > 3 || head.n[0] > LEASES_RUNS || head.n[1] > LEASES_RUNS ||
+        head.n[2] > LEASES_RUNS)
+        return refuse(c, "lists of %u, %u and %u, flags %u", head.n[0], head.n[1],
+                      head.n[2], head.flags);
+    const char *end = at + c->tail;
+    for (at += sizeof head; at < end; at += sizeof run) {
+        memcpy(&run, at, sizeof run);
+        if (run.from >= run.to)
+            return refuse(c, "items from %" PRIu64 " to %" PRIu64, run.from, run.to);
+    }
+    return true;
+}
+
 static bool rows_go(const struct check *c)
 {
     const struct rows_seat *seats = (const struct rows_seat *)(const void *)(c->word + 1);
@@ -380,7 +415,7 @@ static bool rows_go(const struct check *c)
 /* --- kinds --- */
 
 enum word_tail { TAIL_NONE, TAIL_ENTRIES, TAIL_SEATS, TAIL_PARTS, TAIL_LATE, TAIL_TEXT,
-                 TAIL_VALUE, TAIL_BULLETIN };
+                 TAIL_VALUE, TAIL_BULLETIN, TAIL_ITEMS };
 
 enum says { TO_LEAD, BY_LEAD, ANY };
 
@@ -422,6 +457,8 @@ static const struct rule {
     [WORD_AGREE_HAVE] = {"AGREE_HAVE", ANY, 0, TAIL_VALUE, agree_value_is_good},
     [WORD_AGREED] = {"AGREED", BY_LEAD, FINAL, TAIL_VALUE, agree_value_is_good},
     [WORD_BULLETIN] = {"BULLETIN", ANY, 0, TAIL_BULLETIN, bulletin},
+    [WORD_ITEMS] = {"ITEMS", TO_LEAD, 0, TAIL_ITEMS, items},
+    [WORD_DEAL] = {"DEAL", BY_LEAD, 0, TAIL_ITEMS, items},
 };
 
 _Static_assert(sizeof rules / sizeof *rules == N_WORDS, "a rule for each word");
@@ -457,6 +494,9 @@ static bool tail_is_good(const struct check *c, enum word_tail tail)
         break;
     case TAIL_BULLETIN:
         least = sizeof(struct bulletin);
+        break;
+    case TAIL_ITEMS:
+        least = items_bytes(c);
         break;
     case TAIL_TEXT:
         least = c->tail < 1 ? 1 : c->tail > RANKS_TEXT ? RANKS_TEXT : c->tail;

@@ -36,6 +36,7 @@ void ranks_leave(struct fabric *f)
     }
     m->stage = STAGE_IDLE;
     m->bulletin_ns = 0;
+    ranks_deal_soon(m);
     ranks_abandon(m);
     ranks_set_rest(m);
 }
@@ -176,6 +177,7 @@ static void release(struct ranks *m)
     ranks_post_fini(m);
     ranks_agree_lead_fini(m);
     ranks_agree_fini(m);
+    ranks_deal_fini(m);
     ranks_bulletins_fini(m);
     ranks_lead_fini(m);
     ranks_words_fini(m);

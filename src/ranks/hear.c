@@ -185,6 +185,10 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
     case WORD_BULLETIN:
         ranks_bulletins_hear(m, from, word);
         break;
+    case WORD_ITEMS:
+    case WORD_DEAL:
+        ranks_deal_hear(m, from, word);
+        break;
     case WORD_CALL:
         m->called = true;
         break;
@@ -226,6 +230,7 @@ static struct word_facts facts_of(const struct ranks *m, int from,
     if (m->started)
         facts.turns |= 1U << WORD_CALL | 1U << WORD_VOID | 1U << WORD_MEMBERS |
                        1U << WORD_LATE | 1U << WORD_AGREED | 1U << WORD_BULLETIN |
+                       1U << WORD_DEAL | (uint32_t)(m->lead != NULL) << WORD_ITEMS |
                        (uint32_t)(m->agree_lead != NULL) << WORD_AGREE |
                        (uint32_t)(!m->go_waits || !m->place.fixed) << WORD_GO;
     facts.turns |= (uint32_t)(m->left && m->place.fixed) << WORD_BYE;
@@ -257,11 +262,13 @@ static bool is_stale(const struct ranks *m, int from, const struct ranks_word *w
     case WORD_ROWS_TAKE:
     case WORD_ROWS_LACK:
     case WORD_AGREED:
+    case WORD_DEAL:
         return !by_lead;
     case WORD_ROWS:
     case WORD_ROWS_HAVE:
     case WORD_ROWS_NONE:
     case WORD_AGREE:
+    case WORD_ITEMS:
         return !m->leads || word->stands != view.epoch;
     case WORD_GO:
         return !by_lead ||

@@ -150,8 +150,10 @@ static void close_round(struct ranks *m, const struct ledger_gathering *g,
     } else if (ruling->what == RULING_MEAN) {
         word.source = 0;
     }
-    if (g->final)
+    if (g->final) {
         begin_finish(m);
+        ranks_deal_final(m);
+    }
     word.epoch = lead->epoch;
     word.protocol = RANKS_PROTOCOL;
     *m->go = word;

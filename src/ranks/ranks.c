@@ -91,7 +91,8 @@ const struct fabric_agree ranks_agree = {.offer = ranks_agree_offer,
 
 /* The functions that all links share. */
 #define RANKS_TYPE                                                                      \
-    .rows = &rows, .post = &ranks_post, .agree = &ranks_agree, .alloc = ranks_alloc,    \
+    .rows = &rows, .post = &ranks_post, .agree = &ranks_agree, .deal = &ranks_deals,    \
+    .alloc = ranks_alloc,                                                               \
     .share = ranks_share, .serve = ranks_serve, .wake = wake,                           \
     .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
     .close = ranks_close

@@ -19,6 +19,7 @@
  *   rows.c, rows_lead.c           rounds of rows; the coordinator's side of them
  *   post.c         parcels between rank 0 and the others
  *   agree.c, agree_lead.c         agreements; the coordinator's side of them
+ *   deal.c         items for ranks by need, by the rules of leases.h
  *   bulletins.c    each rank's figures, told to the lowest ranks
  *   waits.c        sleeping, awaited ranks, ranks that are bound to too few cores
  *   pieces.c       where the pieces of a mean lie
@@ -89,6 +90,7 @@ struct ranks_versions;
 struct ranks_donor;
 struct ranks_agree;
 struct ranks_agree_lead;
+struct ranks_deal;
 
 /* The parts of the version that a rank holds. */
 struct ranks_held {
@@ -190,6 +192,7 @@ struct ranks {
     struct ranks_donor *donor;          /* as versions */
     struct ranks_agree *agree;          /* NULL: not started */
     struct ranks_agree_lead *agree_lead;    /* as lead */
+    struct ranks_deal *deal;            /* NULL: not started */
     /* A peer has come or gone. */
     void (*met)(struct ranks *m, const struct link_peer *peer);
     /* False: the word may not be acted upon, and the job has failed. */
@@ -661,6 +664,23 @@ void ranks_agree_lead_fini(struct ranks *m);
 void ranks_agree_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_agree_lead_turn(struct ranks *m);
 void ranks_agree_missing(struct fabric *f, struct awaited *awaited);
+
+/* --- deal.c --- */
+
+extern const struct fabric_deal ranks_deals;
+descant_status ranks_deal_init(struct ranks *m);
+void ranks_deal_fini(struct ranks *m);
+void ranks_deal_hear(struct ranks *m, int from, const struct ranks_word *word);
+void ranks_deal_turn(struct ranks *m);          /* after the coordinator's turn */
+/* Before its next arrival, or before it leaves, this rank tells what it has. */
+void ranks_deal_soon(struct ranks *m);
+struct leases;
+struct own_items;
+/* for tests; leases: NULL: this rank does not deal */
+const struct own_items *ranks_deal_own(const struct ranks *m);
+const struct leases *ranks_deal_leases(const struct ranks *m);
+/* The coordinator closes the final round of the members in m->list. */
+void ranks_deal_final(struct ranks *m);
 
 /* --- bulletins.c --- */
 

@@ -225,6 +225,8 @@ static descant_status start_memory(struct ranks *m, const struct fabric_start *s
     if (had && m->lead)
         had = ranks_agree_lead_init(m) == DESCANT_OK;
     if (had)
+        had = ranks_deal_init(m) == DESCANT_OK;
+    if (had)
         return ranks_rows_init(m, start);
     return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats",
                     start->n);

@@ -77,6 +77,7 @@ static void listen_all(struct ranks *m)
     ranks_agree_turn(m);
     ranks_agree_lead_turn(m);
     ranks_agree_turned(m);
+    ranks_deal_turn(m);
 }
 
 /* --- begin --- */
@@ -149,8 +150,10 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
     if (exchange->kind == EXCHANGE_STATE && m->carries && m->has_state)
         replace_outer(m, exchange->final);
     m->x = *exchange;
-    if (exchange->final)
+    if (exchange->final) {
         m->bulletin_ns = 0;
+        ranks_deal_soon(m);
+    }
     m->seq++;
     m->looked = exchange->kind == EXCHANGE_MEAN ? 0 : exchange->n;
     m->bad = f->own_bad = false;

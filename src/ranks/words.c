@@ -15,6 +15,7 @@
  * out. Nearly all words are short, so room for the longest list is taken only for lists.
  *
  * hear.c acts upon words, and is called through m->hear. */
+#include "ranks/leases.h"
 #include "ranks/ranks.h"
 
 #include <string.h>
@@ -170,8 +171,10 @@ descant_status ranks_words_init(struct ranks *m)
     size_t size = (size_t)m->place.size, runs = size * sizeof(struct ranks_run);
 
     _Static_assert(sizeof(struct ranks_entry) <= sizeof(struct ranks_run), "room");
-    _Static_assert((int)RANKS_TEXT <= (int)AGREE_BYTES, "room");
-    m->word_bytes = sizeof(struct ranks_word) + (runs > AGREE_BYTES ? runs : AGREE_BYTES);
+    _Static_assert((int)RANKS_TEXT <= (int)RANKS_ITEMS_BYTES, "room");
+    _Static_assert((int)AGREE_BYTES <= (int)RANKS_ITEMS_BYTES, "room");
+    m->word_bytes = sizeof(struct ranks_word) +
+                    (runs > RANKS_ITEMS_BYTES ? runs : (size_t)RANKS_ITEMS_BYTES);
     m->go = memory_take(m->word_bytes);
     m->round.seats = memory_take_array(size, sizeof *m->round.seats);
     m->entries = memory_take_array(size, sizeof *m->entries);

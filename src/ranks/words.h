@@ -7,7 +7,7 @@
 #include "ranks/ledger.h"
 
 enum {
-    RANKS_PROTOCOL = 19,        /* of the words and pieces between ranks */
+    RANKS_PROTOCOL = 20,        /* of the words and pieces between ranks */
     RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
@@ -33,10 +33,11 @@ enum ranks_what {
                            that was told to end */
     WORD_ROWS_NONE, WORD_ROWS_LACK,     /* rows.c */
     WORD_AGREE, WORD_AGREE_HAVE, WORD_AGREED,   /* agree.c */
-    WORD_BULLETIN       /* its figures; struct bulletin follows (bulletins.c) */
+    WORD_BULLETIN,      /* its figures; struct bulletin follows (bulletins.c) */
+    WORD_ITEMS, WORD_DEAL       /* leases.h; struct ranks_items and its runs follow */
 };
 
-enum { N_WORDS = WORD_BULLETIN + 1 };
+enum { N_WORDS = WORD_DEAL + 1 };
 
 /* The ledger's part of a word (struct ledger_decision). */
 struct ranks_ledger {
@@ -107,6 +108,18 @@ struct rows_seat {
     uint64_t bytes;
     uint64_t generation, seq;   /* the process and number of the part; 0 where the link is
                                    fixed */
+};
+
+/* Three lists of runs follow it, one behind another. */
+struct ranks_items {
+    uint64_t serial;            /* ITEMS: its number; DEAL: that of the last one heard */
+    uint64_t grant;             /* ITEMS: the last one taken; DEAL: the one here */
+    uint64_t want, stock;       /* ITEMS */
+    uint64_t end;
+    uint32_t n[3];              /* runs. ITEMS: trained, held, done; DEAL: grant, none,
+                                   done */
+    uint32_t flags;             /* ITEMS: trained is wide 1, held is wide 2; DEAL: over 1,
+                                   few 2 */
 };
 
 #endif

@@ -69,6 +69,9 @@ void job_round_begins(struct descant *job, uint64_t steps, bool released)
         round_begin_state(&job->round, 1, false);
     else
         round_begin(&job->round, weight, released);
+    if (job->fabric->type->deal)
+        job->fabric->type->deal->brings(job->fabric);
+    job->begun_missed = atomic_load_explicit(&job->fabric->missed, memory_order_relaxed);
     job->begun_steps = steps;
     job->begun_ns = clock_now_ns();
     job->arrived_ns = 0;
@@ -80,6 +83,10 @@ void job_round_done(struct descant *job, uint64_t steps)
     bool merged = !job->round.reloaded && !job->round.bad;
     uint64_t brought = job->begun_steps - job->brought_steps;
     job->brought_steps = job->begun_steps;
+    if (merged && job->fabric->type->deal &&
+        job->begun_missed ==
+            atomic_load_explicit(&job->fabric->missed, memory_order_relaxed))
+        job->fabric->type->deal->merged(job->fabric);
     stats_round(&job->stats, &(struct stats_merge){
         .gap = steps - job->merged_steps,
         .merged = merged ? brought : 0,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The parts of a job, for the files that implement descant.h: job.c (its beginning),
  * drive.c (its rounds), step.c (workers), shadow.c (the sync thread), outer.c (reloads),
- * end.c, agree.c, events.c, figures.c, peers.c, waits.c, world.c (MPI on one host). */
+ * end.c, agree.c, deal.c, events.c, figures.c, peers.c, waits.c, world.c (MPI on one
+ * host). */
 #ifndef JOB_H
 #define JOB_H
 
@@ -70,6 +71,8 @@ struct descant {
     uint64_t arrived_ns;                /* the round's result arrived, unmerged; 0: not
                                            so */
     uint64_t merged_steps;              /* at the last merge */
+    uint64_t begun_missed;              /* rounds that this trainer had missed as the one
+                                           in hand began */
     struct waits_told told;             /* of the machine holder's wait */
     bool paused;                        /* from pause to reload */
     struct rate_limit pace;             /* sync_rate */

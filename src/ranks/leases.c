@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+/* The dealer. */
+#include "ranks/leases.h"
+
+#include <string.h>
+
+struct lessee {
+    uint64_t generation;        /* 0: no member */
+    bool told;                  /* what it has is known */
+    bool waits;                 /* for a word */
+    uint64_t since_ns;          /* since then */
+    uint64_t want, stock, heard;
+    uint64_t have, given;       /* numbers of grants */
+    bool wide;                  /* trained has items of others */
+    struct runs trained, held, grant;
+};
+
+enum { FEW = 2 /* items of each member */ };
+
+bool leases_init(struct leases *l, int size, uint64_t patience_ns)
+{
+    *l = (struct leases){.size = size, .patience_ns = patience_ns, .end = UINT64_MAX};
+    l->of = memory_take_array((size_t)size, sizeof *l->of);
+    return l->of;
+}
+
+static void forget(struct lessee *of)
+{
+    runs_fini(&of->trained);
+    runs_fini(&of->held);
+    runs_fini(&of->grant);
+    *of = (struct lessee){0};
+}
+
+void leases_fini(struct leases *l)
+{
+    for (int k = 0; l->of && k < l->size; k++)
+        forget(&l->of[k]);
+    memory_give(l->of);
+    runs_fini(&l->done);
+    runs_fini(&l->busy);
+}
+
+void leases_begin(struct leases *l, uint64_t now_ns)
+{
+    for (int k = 0; k < l->size; k++)
+        forget(&l->of[k]);
+    l->members = 0;
+    l->since_ns = now_ns;
+    l->few = false;
+    runs_fini(&l->busy);
+    runs_join(&l->busy, l->done.at, l->done.n);
+}
+
+/* --- what a member has --- */
+
+/* Items that are done stay busy. */
+static bool free_set(struct leases *l, const struct runs *set)
+{
+    bool good = true;
+
+    for (size_t k = 0; k < set->n; k++) {
+        struct run gap = runs_gap(&l->done, set->at[k].from);
+        for (; gap.from < set->at[k].to; gap = runs_gap(&l->done, gap.to))
+            good &= runs_remove(&l->busy, gap.from,
+                                gap.to < set->at[k].to ? gap.to : set->at[k].to);
+    }
+    return good;
+}
+
+static bool free_all(struct leases *l, struct lessee *of)
+{
+    bool good = free_set(l, &of->trained) & free_set(l, &of->held);
+    return free_set(l, &of->grant) & good;
+}
+
+static bool set_list(struct runs *set, const struct lease_list *list)
+{
+    runs_fini(set);
+    return runs_join(set, list->at, list->n);
+}
+
+static bool take_done(struct leases *l, const struct run *done, size_t n)
+{
+    bool good = runs_join(&l->done, done, n);
+    return runs_join(&l->busy, done, n) & good;
+}
+
+bool leases_member(struct leases *l, int rank, uint64_t generation)
+{
+    struct lessee *of = &l->of[rank];
+
+    if (of->generation == generation)
+        return true;
+    bool good = free_all(l, of);
+    l->members += (generation != 0) - (of->generation != 0);
+    forget(of);
+    of->generation = generation;
+    return good;
+}
+
+/* Who has told nothing yet has nothing that this dealer gave. */
+bool leases_hear(struct leases *l, int rank, const struct lease_items *items,
+                 uint64_t now_ns)
+{
+    struct lessee *of = &l->of[rank];
+
+    if (!of->generation)
+        return true;
+    bool good = free_all(l, of);
+    of->given = items->have > of->given ? items->have : of->given;
+    of->have = items->have;
+    if (of->have == of->given)
+        runs_fini(&of->grant);
+    good &= set_list(&of->trained, &items->trained) & set_list(&of->held, &items->held);
+    good &= take_done(l, items->done.at, items->done.n);
+    good &= runs_join(&l->busy, of->trained.at, of->trained.n) &
+            runs_join(&l->busy, of->held.at, of->held.n) &
+            runs_join(&l->busy, of->grant.at, of->grant.n);
+    of->since_ns = of->waits && of->want ? of->since_ns : now_ns;
+    of->want = items->want;
+    of->stock = items->stock;
+    of->heard = items->serial;
+    of->wide = items->trained.wide;
+    of->told = of->waits = true;
+    l->end = items->end < l->end ? items->end : l->end;
+    return good;
+}
+
+bool leases_merged(struct leases *l, int rank)
+{
+    struct lessee *of = &l->of[rank];
+
+    /* its last run may be the wide one; those items are done twice then */
+    return take_done(l, of->trained.at, of->trained.n - (of->wide && of->trained.n));
+}
+
+void leases_tell_all(struct leases *l)
+{
+    for (int k = 0; k < l->size; k++)
+        l->of[k].waits |= l->of[k].generation != 0;
+}
+
+/* --- dealing --- */
+
+/* UINT64_MAX: the end is not known. */
+static uint64_t count_free(const struct leases *l)
+{
+    uint64_t n = l->end;
+
+    for (size_t k = 0; n != UINT64_MAX && k < l->busy.n; k++) {
+        const struct run *run = &l->busy.at[k];
+        if (run->from < l->end)
+            n -= (run->to < l->end ? run->to : l->end) - run->from;
+    }
+    return n;
+}
+
+static bool all_told(const struct leases *l)
+{
+    for (int k = 0; k < l->size; k++)
+        if (l->of[k].generation && !l->of[k].told)
+            return false;
+    return true;
+}
+
+/* Another member may give items back. */
+static bool has_stock(const struct leases *l, int rank)
+{
+    for (int k = 0; k < l->size; k++)
+        if (k != rank && l->of[k].generation && (l->of[k].stock || l->of[k].grant.n))
+            return true;
+    return false;
+}
+
+/* A half of what is free goes in shares to all, so that shares become smaller as it
+ * becomes less. */
+static uint64_t share_of(const struct leases *l, uint64_t want, uint64_t n_free)
+{
+    uint64_t share = n_free / (2 * (uint64_t)l->members);
+
+    share = share ? share : n_free > 0;
+    return want < share ? want : share;
+}
+
+static void grant(struct leases *l, struct lessee *of, uint64_t n)
+{
+    struct run gap = runs_gap(&l->busy, 0);
+
+    of->given++;
+    for (; n && gap.from < l->end && of->grant.n < LEASES_RUNS;
+         gap = runs_gap(&l->busy, gap.from)) {
+        uint64_t to = gap.to < l->end ? gap.to : l->end;
+        to = to - gap.from > n ? gap.from + n : to;
+        /* without memory the item stays free, and this rank's grant is smaller */
+        if (!runs_add(&l->busy, gap.from, to))
+            return;
+        if (!runs_add(&of->grant, gap.from, to)) {
+            runs_remove(&l->busy, gap.from, to);
+            return;
+        }
+        n -= to - gap.from;
+    }
+}
+
+/* The lowest that there is room for. */
+static void put(struct lease_list *list, const struct runs *set)
+{
+    list->n = set->n < LEASES_RUNS ? (uint32_t)set->n : LEASES_RUNS;
+    memcpy(list->at, set->at, list->n * sizeof *list->at);
+}
+
+static void look_few(struct leases *l, uint64_t n_free)
+{
+    bool few = n_free <= (uint64_t)FEW * (uint64_t)l->members;
+
+    if (few && !l->few)
+        leases_tell_all(l);
+    l->few = few;
+}
+
+bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t now_ns)
+{
+    struct lessee *of = &l->of[rank];
+    bool patient = now_ns - l->since_ns < l->patience_ns;
+
+    if (!of->generation || !of->waits)
+        return false;
+    uint64_t n_free = count_free(l);
+    look_few(l, n_free);
+    bool wants = of->want > 0 && !of->grant.n;
+    if (wants && ((patient && !all_told(l)) ||
+                  (!n_free && has_stock(l, rank) &&
+                   now_ns - of->since_ns < l->patience_ns)))
+        return false;
+    if (wants && n_free)
+        grant(l, of, share_of(l, of->want, n_free));
+    of->waits = false;
+    deal->heard = of->heard;
+    deal->number = of->given;
+    deal->end = l->end;
+    deal->over = wants && !n_free;
+    deal->few = l->few;
+    put(&deal->grant, &of->grant);
+    put(&deal->done, &l->done);
+    return true;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/* Leases: which rank has which items. Pure: words in, words out, and the time is given.
+ *
+ * The dealer (the coordinator) gives ranges of items, and the lessee (each rank, the
+ * coordinator too) tells all of its state in each word, so a lost word is mended by the
+ * next one, and another dealer knows all once each lessee has told it:
+ *
+ *   ITEMS  to the dealer: the items that this rank has, those that are done as far as it
+ *          knows, how many it wants, and the number of the last grant that it has taken
+ *   DEAL   from the dealer: a grant, and the items that are done as far as it knows
+ *
+ *   1. What is done only grows, and is joined wherever it comes: it needs no dealer. Who
+ *      has done an item has it until the dealer has heard so.
+ *   2. An item is free that is not done, and that no member has. The lowest free items
+ *      are dealt first, so what is done is few runs.
+ *   3. A grant has a number, and is said again until its number comes back. So each grant
+ *      is taken once, and one that went to a rank that has died is free again.
+ *   4. A rank that has begun to deal waits until each member has told what it has, for
+ *      PATIENCE at most: a member that tells nothing for longer may have items that are
+ *      dealt again, and then done twice. None is left out.
+ *   5. Once few items are free, each rank has one in work and none in stock: it gives the
+ *      others back. All then end within the time that one item takes. */
+#ifndef LEASES_H
+#define LEASES_H
+
+#include "base/runs.h"
+
+enum { LEASES_RUNS = 256 };             /* of a list in a word, at most */
+
+struct lease_list {
+    struct run at[LEASES_RUNS];         /* in any order */
+    uint32_t n;
+    bool wide;                          /* there was no room: the last run goes on to the
+                                           last item, over items that are not in the
+                                           list */
+};
+
+struct lease_items {
+    uint64_t serial;                    /* of this word */
+    uint64_t have;                      /* the last grant's number; 0: none */
+    uint64_t want;                      /* so many items more */
+    uint64_t end;                       /* UINT64_MAX: not known */
+    uint64_t stock;                     /* items that are not in work yet */
+    struct lease_list trained;          /* in no result that the others have */
+    struct lease_list held;             /* all other items that it has */
+    struct lease_list done;             /* never wide: what has no room is told later */
+};
+
+struct lease_deal {
+    uint64_t heard;                     /* serial of the rank's last word */
+    uint64_t number;                    /* of the grant that came last */
+    uint64_t end;
+    bool over;                          /* nothing is free, nor will be */
+    bool few;                           /* rule 5 */
+    struct lease_list grant, done;
+};
+
+enum { RANKS_ITEMS_BYTES = 64 + 3 * LEASES_RUNS * (int)sizeof(struct run) };
+
+/* --- the dealer --- */
+
+struct lessee;
+
+struct leases {
+    int size, members;
+    struct lessee *of;                  /* (size) */
+    struct runs done, busy;             /* busy: done, or some member has them */
+    uint64_t end;
+    uint64_t patience_ns, since_ns;     /* this rank deals since then */
+    bool few;
+};
+
+bool leases_init(struct leases *l, int size, uint64_t patience_ns);
+void leases_fini(struct leases *l);
+
+/* This rank begins to deal. */
+void leases_begin(struct leases *l, uint64_t now_ns);
+
+/* The rank's process is a member, as `generation` says; 0: it is none, and what it had is
+ * free. False, as below: no memory. */
+bool leases_member(struct leases *l, int rank, uint64_t generation);
+
+bool leases_hear(struct leases *l, int rank, const struct lease_items *items,
+                 uint64_t now_ns);
+
+/* True: `deal` is to be said to the rank. */
+bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t now_ns);
+
+/* A result that all have has this rank's work: what it has trained is done. */
+bool leases_merged(struct leases *l, int rank);
+/* all are to be told */
+void leases_tell_all(struct leases *l);
+
+/* --- a rank's own part --- */
+
+/* Its items on their way: in stock; open: in work; trained; brought to an exchange that
+ * is under way; fresh: merged; told to the dealer, which has not answered; and done, as
+ * far as this rank knows, also by others. */
+struct own_items {
+    bool begun, alone;                  /* alone: takes what nobody has done */
+    struct runs stock, open, trained, brought, fresh, told, done;
+    uint64_t end, have;
+    bool over, few;
+    bool ended;                         /* a take has said that all have been dealt */
+    uint64_t took;                      /* items, ever */
+    uint64_t want;                      /* in stock */
+    bool hungry;                        /* a take has found nothing */
+    bool news;                          /* since the last word */
+    /* the last word: */
+    uint64_t serial, said_ns, said_took;
+    uint64_t told_serial;               /* of the first word that has `told` */
+    bool asked;                         /* it asked for items, and has no answer */
+};
+
+void own_fini(struct own_items *o);
+void own_init(struct own_items *o);
+
+/* What is done, with all that this rank has trained. */
+bool own_known(const struct own_items *o, struct runs *known);
+
+/* False: there is none. UINT64_MAX: all have been dealt. *good: false: no memory. */
+bool own_take(struct own_items *o, uint64_t *item, bool *good);
+bool own_done(struct own_items *o, uint64_t item);
+bool own_back(struct own_items *o, uint64_t item);
+bool own_brings(struct own_items *o);
+bool own_merged(struct own_items *o);
+void own_end(struct own_items *o, uint64_t end);
+
+/* This rank was no member for a while: its stock is with others. */
+void own_drop(struct own_items *o);
+
+/* Whether a word is due. It is also due once the dealer, or the epoch, has changed. */
+bool own_due(const struct own_items *o, uint64_t now_ns);
+/* The word; it takes its time as said. */
+bool own_tell(struct own_items *o, struct lease_items *items, uint64_t now_ns);
+bool own_hear(struct own_items *o, const struct lease_deal *deal);
+
+#endif

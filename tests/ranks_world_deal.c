@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/* Items that the trainers of a world are dealt: each is at one for a while, and brings those
+ * that it has done to its next exchange. So:
+ *
+ *   1 nothing counts as done, with anybody, that no trainer had in an exchange that merged
+ *   2 once the faults have ended, each item that the dealer takes for done or for somebody's
+ *     is in some exchange, or with somebody who lives: none is left out
+ *   3 items are done then (faults.c looks) */
+#include "ranks/leases.h"
+#include "ranks_world.h"
+
+enum { ITEM_NS = 200000000 };
+
+#define CALM_S 1.0
+
+static void move(bool *to, bool *from)
+{
+    for (int i = 0; i < WORLD_ITEMS; i++) {
+        to[i] |= from[i];
+        from[i] = false;
+    }
+}
+
+void world_deal_start(struct ranks_world *w, int rank)
+{
+    struct trainer_deal *d = &w->trainers[rank].deal;
+
+    *d = (struct trainer_deal){.item = -1};
+}
+
+void world_deal_begins(struct ranks_world *w, int rank)
+{
+    struct world_trainer *t = &w->trainers[rank];
+
+    if (!w->deals)
+        return;
+    ranks_deals.brings(t->f);
+    move(t->deal.brought, t->deal.trained);
+    t->deal.missed = atomic_load_explicit(&t->f->missed, memory_order_relaxed);
+}
+
+void world_deal_merges(struct ranks_world *w, int rank)
+{
+    struct world_trainer *t = &w->trainers[rank];
+
+    if (!w->deals ||
+        t->deal.missed != atomic_load_explicit(&t->f->missed, memory_order_relaxed))
+        return;
+    for (int i = 0; i < WORLD_ITEMS; i++) {
+        w->items_twice += t->deal.brought[i] && w->items[i];
+        w->n_items += t->deal.brought[i] && !w->items[i];
+    }
+    move(w->items, t->deal.brought);
+    ranks_deals.merged(t->f);
+}
+
+void world_deal_turn(struct ranks_world *w, int rank)
+{
+    struct world_trainer *t = &w->trainers[rank];
+    struct trainer_deal *d = &t->deal;
+    uint64_t now = simulated_now(w->link), item;
+
+    if (!w->deals || !t->states)
+        return;
+    if (!d->begun) {
+        ranks_deals.begin(t->f, NULL, 0);
+        ranks_deals.end(t->f, WORLD_ITEMS);
+        d->begun = true;
+    }
+    if (d->item >= 0 && now >= d->until_ns) {
+        ranks_deals.done(t->f, (uint64_t)d->item);
+        d->trained[d->item] = true;
+        d->item = -1;
+    }
+    if (d->item >= 0 || t->finishes || d->over || !ranks_deals.take(t->f, &item))
+        return;
+    d->over = item == DESCANT_NO_ITEM;
+    d->item = d->over ? -1 : (int)item;
+    d->until_ns = now + (uint64_t)(rng_uniform(&w->rng) * ITEM_NS);
+}
+
+uint64_t world_deal_due(const struct ranks_world *w, int rank)
+{
+    const struct trainer_deal *d = &w->trainers[rank].deal;
+    return w->deals && d->item >= 0 ? d->until_ns : 0;
+}
+
+static bool is_lists(const struct own_items *o, uint64_t i)
+{
+    return runs_has(&o->stock, i) || runs_has(&o->open, i) || runs_has(&o->trained, i) ||
+           runs_has(&o->brought, i) || runs_has(&o->fresh, i) || runs_has(&o->told, i);
+}
+
+static bool somebody_has(const struct ranks_world *w, uint64_t i)
+{
+    for (int k = 0; k < w->options.ranks; k++)
+        if (w->trainers[k].f && simulated_lives(w->link, k) &&
+            is_lists(ranks_deal_own(ranks_of(w->trainers[k].f)), i))
+            return true;
+    return false;
+}
+
+/* The dealer takes it for somebody's, and nobody has it. */
+static bool is_left_out(const struct ranks_world *w, uint64_t i)
+{
+    for (int k = 0; k < w->options.ranks; k++) {
+        const struct world_trainer *t = &w->trainers[k];
+        bool lives = t->f && t->states && simulated_lives(w->link, k);
+        const struct leases *leases = lives ? ranks_deal_leases(ranks_of(t->f)) : NULL;
+        if (leases && runs_has(&leases->busy, i) && !w->items[i] && !somebody_has(w, i))
+            return true;
+    }
+    return false;
+}
+
+void world_deal_check(struct ranks_world *w)
+{
+    for (int k = 0; w->deals && k < w->options.ranks; k++) {
+        const struct world_trainer *t = &w->trainers[k];
+        if (!t->f || !t->states || !simulated_lives(w->link, k))
+            continue;
+        const struct own_items *own = ranks_deal_own(ranks_of(t->f));
+        for (uint64_t i = 0; i < WORLD_ITEMS; i++)
+            if (runs_has(&own->done, i) && !w->items[i])
+                world_fail(w, k, "item %d counts as done", (int)i);
+    }
+}
+
+/* What a grant that is on its way has is left out for a moment. */
+void world_deal_check_calm(struct ranks_world *w)
+{
+    bool left_out[WORLD_ITEMS];
+
+    if (!w->deals)
+        return;
+    for (uint64_t i = 0; i < WORLD_ITEMS; i++)
+        left_out[i] = is_left_out(w, i);
+    world_run(w, CALM_S);
+    for (uint64_t i = 0; i < WORLD_ITEMS; i++)
+        if (left_out[i] && is_left_out(w, i))
+            world_fail(w, 0, "item %d is left out", (int)i);
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+/* Runs beside plain sets, and the rules of leases (ranks/leases.h) in worlds of 2 to 8 ranks
+ * whose words are late or lost, whose dealer changes, and whose ranks die and come. Nothing
+ * may count as done that is in no result, and nothing may be left out; where nobody dies or
+ * is cut off, nothing is done twice. */
+#include "base/runs.h"
+#include "harness/suite.h"
+#include "ranks/leases.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- runs --- */
+
+enum { SMALL = 40, OPERATIONS = 400, SETS = 300 };
+
+static void same(const struct runs *s, const bool *plain)
+{
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < SMALL; i++) {
+        ck_assert_int_eq(runs_has(s, i), plain[i]);
+        n += plain[i];
+        uint64_t gap = i, end;
+        while (gap < SMALL && plain[gap])
+            gap++;
+        for (end = gap; end < SMALL && !plain[end];)
+            end++;
+        struct run found = runs_gap(s, i);
+        ck_assert_uint_eq(found.from, gap);
+        ck_assert_uint_eq(found.to, end < SMALL ? end : UINT64_MAX);
+    }
+    ck_assert_uint_eq(runs_count(s), n);
+    for (size_t k = 0; k < s->n; k++)
+        ck_assert(s->at[k].from < s->at[k].to && (!k || s->at[k - 1].to < s->at[k].from));
+}
+
+START_TEST(runs_are_as_plain_sets)
+{
+    struct rng rng;
+    rng_init(&rng, (uint64_t)_i + 1);
+    struct runs s = {0};
+    bool plain[SMALL] = {0};
+    for (int k = 0; k < OPERATIONS; k++) {
+        uint64_t from = rng_next(&rng) % SMALL, to = rng_next(&rng) % (SMALL + 1);
+        bool adds = rng_next(&rng) % 2;
+        ck_assert(adds ? runs_add(&s, from, to) : runs_remove(&s, from, to));
+        for (uint64_t i = from; i < to; i++)
+            plain[i] = adds;
+        same(&s, plain);
+    }
+    runs_fini(&s);
+}
+END_TEST
+
+/* --- leases --- */
+
+enum { RANKS = 8, WORDS = 64, MOST = 200, STEP_NS = 1000000, PATIENCE_NS = 100000000,
+       AGAIN_NS = 200000000,
+       ITEM_STEPS = 40, TALK_STEPS = 250, FEW_ITEMS = 4, CALM_STEPS = 400000 };
+
+struct word {
+    bool is_deal;
+    uint64_t epoch, due_ns;
+    struct lease_items items;
+    struct lease_deal deal;
+};
+
+struct side {
+    bool alive, member, ended, exchanging;
+    uint64_t generation, epoch;         /* that this rank knows; it says ITEMS anew in each */
+    uint64_t busy_until, ended_ns;
+    uint64_t item;                      /* in work; UINT64_MAX: none */
+    uint64_t slow;
+    struct own_items own;
+    struct leases leases;
+    bool deals;
+    bool in_work[MOST], brought[MOST];
+};
+
+static struct world {
+    struct rng rng;
+    int n;
+    uint64_t items, now_ns, epoch;
+    bool knows_end, faults, was_fault;
+    int dealer;
+    struct side of[RANKS];
+    struct word words[RANKS][RANKS][WORDS];     /* from, to: in order */
+    int n_words[RANKS][RANKS];
+    bool truth[MOST];                   /* in some result */
+    unsigned done[MOST];
+} w;
+
+static uint64_t below(uint64_t n)
+{
+    return rng_next(&w.rng) % n;
+}
+
+static void begin_side(int k)
+{
+    struct side *s = &w.of[k];
+    static uint64_t generations;
+    *s = (struct side){.alive = true, .generation = ++generations, .item = UINT64_MAX,
+                       .slow = 1 + (below(3) ? 0 : below(20))};
+    own_init(&s->own);
+    s->own.begun = true;
+    if (w.knows_end)
+        own_end(&s->own, w.items);
+    ck_assert(leases_init(&s->leases, w.n, PATIENCE_NS));
+}
+
+static void end_side(int k)
+{
+    struct side *s = &w.of[k];
+    own_fini(&s->own);
+    leases_fini(&s->leases);
+    s->alive = s->member = false;
+    for (int i = 0; i < w.n; i++)
+        w.n_words[i][k] = w.n_words[k][i] = 0;
+}
+
+/* Another epoch: all that live are members; words under way are lost for it. */
+static void next_epoch(void)
+{
+    w.epoch++;
+    for (int k = 0; k < w.n; k++)
+        w.of[k].member = w.of[k].alive;
+    if (!w.of[w.dealer].alive || (w.faults && !below(4)))
+        for (int k = 0; k < w.n; k++)
+            if (w.of[k].alive) {
+                w.dealer = k;
+                break;
+            }
+}
+
+static void send(int from, int to, const struct word *word)
+{
+    int n = w.n_words[from][to];
+    if (n == WORDS || (w.faults && !below(10)))
+        return;
+    w.words[from][to][n] = *word;
+    w.words[from][to][n].due_ns = w.now_ns + below(30) * STEP_NS;
+    w.n_words[from][to]++;
+}
+
+static void hear(int from, int to, const struct word *word)
+{
+    struct side *s = &w.of[to];
+    if (word->epoch != w.epoch || !s->member)
+        return;
+    if (word->is_deal)
+        ck_assert(own_hear(&s->own, &word->deal));
+    else if (to == w.dealer && s->deals)
+        ck_assert(leases_hear(&s->leases, from, &word->items, w.now_ns));
+}
+
+static void move_words(void)
+{
+    for (int from = 0; from < w.n; from++)
+        for (int to = 0; to < w.n; to++)
+            while (w.n_words[from][to] && w.words[from][to][0].due_ns <= w.now_ns) {
+                struct word word = w.words[from][to][0];
+                int n = --w.n_words[from][to];
+                memmove(w.words[from][to], w.words[from][to] + 1,
+                        (size_t)n * sizeof word);
+                hear(from, to, &word);
+            }
+}
+
+static void deal(int k)
+{
+    struct side *s = &w.of[k];
+    static struct word word;
+    if (!s->deals)
+        leases_begin(&s->leases, w.now_ns);
+    s->deals = true;
+    for (int i = 0; i < w.n; i++)
+        ck_assert(leases_member(&s->leases, i, w.of[i].member ? w.of[i].generation : 0));
+    for (int i = 0; i < w.n; i++)
+        if (leases_deal(&s->leases, i, &word.deal, w.now_ns)) {
+            word.is_deal = true;
+            word.epoch = w.epoch;
+            send(k, i, &word);
+        }
+}
+
+/* Takes an item, is at it for a while, and brings it to an exchange now and then. */
+static void work(int k)
+{
+    struct side *s = &w.of[k];
+    bool good;
+    if (s->item != UINT64_MAX && w.now_ns >= s->busy_until) {
+        ck_assert(own_done(&s->own, s->item));
+        s->in_work[s->item] = true;
+        s->item = UINT64_MAX;
+        s->ended_ns = w.now_ns;
+    }
+    if (s->item == UINT64_MAX && !s->ended && own_take(&s->own, &s->item, &good)) {
+        ck_assert(good);
+        s->ended = s->item == UINT64_MAX;
+        s->busy_until = w.now_ns + (1 + below(ITEM_STEPS)) * s->slow * STEP_NS;
+        if (!s->ended && s->item >= w.items) {  /* past the end */
+            own_end(&s->own, s->item);
+            ck_assert(own_back(&s->own, s->item));
+            s->item = UINT64_MAX;
+        }
+    }
+    if (below(60))
+        return;
+    if (s->exchanging) {
+        ck_assert(own_merged(&s->own));
+        for (uint64_t i = 0; i < w.items; i++)
+            if (s->brought[i]) {
+                w.truth[i] = true;
+                w.done[i]++;
+                s->brought[i] = s->in_work[i] = false;
+            }
+    } else {
+        ck_assert(own_brings(&s->own));
+        memcpy(s->brought, s->in_work, sizeof s->brought);
+    }
+    s->exchanging = !s->exchanging;
+}
+
+static void talk(int k)
+{
+    struct side *s = &w.of[k];
+    static struct word word;
+    bool again = (s->own.asked || s->own.told.n) && w.now_ns - s->own.said_ns > AGAIN_NS;
+    if (s->epoch == w.epoch && !again && !own_due(&s->own, w.now_ns))
+        return;
+    s->epoch = w.epoch;
+    ck_assert(own_tell(&s->own, &word.items, w.now_ns));
+    word.is_deal = false;
+    word.epoch = w.epoch;
+    send(k, w.dealer, &word);
+}
+
+static void fault(void)
+{
+    int k = (int)below((uint64_t)w.n), alive = 0;
+    for (int i = 0; i < w.n; i++)
+        alive += w.of[i].alive;
+    w.was_fault = true;
+    switch (below(3)) {
+    case 0:
+        if (!w.of[k].alive || alive == 1)
+            break;
+        end_side(k);
+        next_epoch();
+        break;
+    case 1:
+        if (w.of[k].alive)
+            break;
+        begin_side(k);
+        next_epoch();
+        break;
+    default:                            /* it is out of the members for an epoch */
+        if (!w.of[k].alive || alive == 1)
+            break;
+        w.of[k].member = false;
+        w.of[k].deals = false;
+        own_drop(&w.of[k].own);
+        w.epoch++;
+        if (k == w.dealer)
+            for (int i = 0; i < w.n; i++)
+                if (w.of[i].member)
+                    w.dealer = i;
+        if (w.of[w.dealer].member)
+            break;
+        next_epoch();
+    }
+}
+
+static void step(void)
+{
+    w.now_ns += STEP_NS;
+    move_words();
+    for (int k = 0; k < w.n; k++) {
+        if (!w.of[k].alive)
+            continue;
+        work(k);
+        if (!w.of[k].member)
+            continue;
+        if (k == w.dealer)
+            deal(k);
+        else
+            w.of[k].deals = false;
+        talk(k);
+    }
+    if (w.faults && !below(400))
+        fault();
+    if (w.faults && !below(300))
+        next_epoch();
+}
+
+static void nothing_is_done_that_is_not(void)
+{
+    for (int k = 0; k < w.n; k++)
+        for (uint64_t i = 0; w.of[k].alive && i < w.items; i++)
+            ck_assert_msg(!runs_has(&w.of[k].own.done, i) || w.truth[i],
+                          "item %d is done, says rank %d", (int)i, k);
+}
+
+/* Once all have ended one of them does the rest, alone. */
+static void end_alone(void)
+{
+    struct side *s = &w.of[w.dealer];
+    bool good;
+    uint64_t item;
+    leases_tell_all(&s->leases);
+    for (int k = 0; k < 100; k++)
+        step();
+    s->own.alone = true;
+    own_end(&s->own, w.items);
+    while (own_take(&s->own, &item, &good) && item != UINT64_MAX) {
+        ck_assert_msg(w.was_fault, "item %d was left", (int)item);
+        ck_assert(own_done(&s->own, item));
+        w.truth[item] = true;
+    }
+}
+
+static bool all_ended(void)
+{
+    for (int k = 0; k < w.n; k++) {
+        const struct own_items *o = &w.of[k].own;
+        if (w.of[k].alive && (!w.of[k].ended || o->trained.n || o->brought.n || o->fresh.n ||
+                              o->told.n || w.of[k].item != UINT64_MAX))
+            return false;
+    }
+    return true;
+}
+
+/* Nobody has more than one item in work when another one finds that all are dealt. */
+static void all_end_together(uint64_t seed)
+{
+    uint64_t first = UINT64_MAX, last = 0, longest = 0;
+    for (int k = 0; k < w.n; k++) {
+        struct side *s = &w.of[k];
+        first = s->ended_ns < first ? s->ended_ns : first;
+        last = s->ended_ns > last ? s->ended_ns : last;
+        longest = s->slow > longest ? s->slow : longest;
+    }
+    uint64_t most = (ITEM_STEPS * longest + TALK_STEPS) * STEP_NS;
+    ck_assert_msg(last <= first + most, "seed %d: the last ends %g s after the first",
+                  (int)seed, (double)(last - first) * 1e-9);
+}
+
+static void a_world(uint64_t seed, bool faults)
+{
+    rng_init(&w.rng, seed);
+    w.n = 1 + (int)below(RANKS);
+    w.items = below(MOST);
+    w.knows_end = below(2);
+    w.faults = faults;
+    w.was_fault = false;
+    w.now_ns = STEP_NS;
+    w.dealer = 0;
+    memset(w.truth, 0, sizeof w.truth);
+    memset(w.done, 0, sizeof w.done);
+    memset(w.n_words, 0, sizeof w.n_words);
+    for (int k = 0; k < w.n; k++)
+        begin_side(k);
+    next_epoch();
+    for (int k = 0; faults && k < 3000; k++) {
+        step();
+        nothing_is_done_that_is_not();
+    }
+    w.faults = false;
+    next_epoch();
+    int k = 0;
+    for (; k < CALM_STEPS && !all_ended(); k++)
+        step();
+    ck_assert_msg(k < CALM_STEPS, "seed %d does not end", (int)seed);
+    nothing_is_done_that_is_not();
+    if (!faults && w.knows_end && w.items >= FEW_ITEMS * (uint64_t)w.n)
+        all_end_together(seed);
+    end_alone();
+    for (uint64_t i = 0; i < w.items; i++) {
+        ck_assert_msg(w.truth[i], "seed %d: item %d is left out", (int)seed, (int)i);
+        ck_assert_msg(faults || w.done[i] == 1, "seed %d: item %d was done %u times",
+                      (int)seed, (int)i, w.done[i]);
+    }
+    for (int i = 0; i < w.n; i++)
+        if (w.of[i].alive)
+            end_side(i);
+}
+
+START_TEST(each_item_is_done_once)
+{
+    for (int k = 0; k < SETS; k++)
+        a_world((uint64_t)(_i * SETS + k + 1), false);
+}
+END_TEST
+
+START_TEST(nothing_is_left_out)
+{
+    for (int k = 0; k < SETS; k++)
+        a_world((uint64_t)(_i * SETS + k + 1), true);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *sets = new_case("runs", 60), *worlds = new_case("worlds", 120);
+    tcase_add_loop_test(sets, runs_are_as_plain_sets, 0, 20);
+    tcase_add_loop_test(worlds, each_item_is_done_once, 0, 2);
+    tcase_add_loop_test(worlds, nothing_is_left_out, 0, 2);
+    return run_cases(sets, worlds, NULL);
+}
