@@ -272,7 +272,7 @@ $(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _aside.o _epo
 $(B)/tests/test_hosts $(B)/tests/test_run: $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(B)/tests/test_hosts $(B)/tests/test_run: BESIDE := $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(B)/tests/test_comings $(B)/tests/test_comings_agree: $(B)/tests/faults
-$(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs agree_jobs link_contract bsp_net told): | $(MODULES)
+$(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs agree_jobs deal_jobs link_contract bsp_net told): | $(MODULES)
 $(TLS_TESTS:%.c=$(B)/%) $(B)/bench/tls: | $(filter %-tls.so,$(MODULES))
 # These make certificates, count OpenSSL's memory, and are programs of another kind.
 $(TLS_TESTS:%.c=$(B)/%): LDFLAGS += $(shell $(PKG_CONFIG) --libs libssl libcrypto)

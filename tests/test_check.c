@@ -3,6 +3,7 @@
  * every number at and beyond its bounds. The bounds are written here once more. */
 #include "harness/suite.h"
 #include "ranks/check.h"
+#include "ranks/leases.h"
 
 #include <check.h>
 #include <math.h>
@@ -32,7 +33,7 @@ static bool to_lead(uint32_t what)
 {
     return what == WORD_HELLO || what == WORD_HERE ||
            what == WORD_LEAVE || what == WORD_ROWS || what == WORD_ROWS_HAVE ||
-           what == WORD_ROWS_NONE || what == WORD_AGREE;
+           what == WORD_ROWS_NONE || what == WORD_AGREE || what == WORD_ITEMS;
 }
 
 static struct word_facts facts_for(uint32_t what)
@@ -57,6 +58,21 @@ static bool by_any(uint32_t what)
     return what == WORD_FENCE || what == WORD_PROPOSE || what == WORD_STANDS ||
            what == WORD_TAKE || what == WORD_ALIVE ||
            what == WORD_AGREE_HAVE || what == WORD_BULLETIN;
+}
+
+/* Three lists, of 2, 0 and 1 runs. */
+static struct ranks_items *items_head(void)
+{
+    return (struct ranks_items *)(void *)letter.tail;
+}
+
+static void fill_items(void)
+{
+    static const struct run runs[3] = {{5, 7}, {0, 1}, {0, UINT64_MAX}};
+
+    *items_head() = (struct ranks_items){.serial = 1, .n = {2, 0, 1}, .flags = 3};
+    memcpy(items_head() + 1, runs, sizeof runs);
+    bytes += sizeof *items_head() + sizeof runs;
 }
 
 static bool good(uint32_t what)
@@ -159,6 +175,10 @@ static void fill(uint32_t what)
     case WORD_BULLETIN:
         bytes += sizeof(struct bulletin);
         break;
+    case WORD_ITEMS:
+    case WORD_DEAL:
+        fill_items();
+        break;
     default:
         break;
     }
@@ -206,6 +226,33 @@ START_TEST(its_length_is_exact)
     }
     bytes = LINK_TOO_LONG;
     ck_assert(!good(what));
+}
+END_TEST
+
+START_TEST(lists_of_items_have_runs)
+{
+    uint32_t what = _i ? WORD_DEAL : WORD_ITEMS;
+    struct run *runs = (struct run *)(void *)(items_head() + 1);
+
+    fill(what);
+    runs[1] = (struct run){9, 9};
+    ck_assert(!good(what));
+    fill(what);
+    runs[2] = (struct run){9, 8};
+    ck_assert(!good(what));
+    fill(what);
+    items_head()->flags = 4;
+    ck_assert(!good(what));
+    for (int k = 0; k < 3; k++) {
+        fill(what);
+        items_head()->n[k]++;
+        ck_assert(!good(what));
+        items_head()->n[k] = UINT32_MAX;
+        ck_assert(!good(what));
+        items_head()->n[k] = LEASES_RUNS + 1;
+        bytes = sizeof letter.word + sizeof *items_head();
+        ck_assert(!good(what));
+    }
 }
 END_TEST
 
@@ -633,6 +680,7 @@ int main(void)
     tcase_add_loop_test(words, only_the_right_rank_says_it_and_hears_it_in_its_turn, 0,
                         N_WORDS);
     tcase_add_loop_test(words, its_length_is_exact, 0, N_WORDS);
+    tcase_add_loop_test(words, lists_of_items_have_runs, 0, 2);
     tcase_add_test(words, other_kinds_are_refused);
     tcase_add_loop_test(words, each_number_is_within_its_bounds, 0, N(numbers));
     tcase_add_test(words, weights_and_shares_are_numbers);

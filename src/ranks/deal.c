@@ -71,9 +71,10 @@ static bool look_members(struct ranks *m)
     d->deals = true;
     d->epoch = epoch;
     d->n_left = m->lead->n_left;
-    for (int k = 0; k < m->place.size; k++)
-        good &= leases_member(&d->leases, k,
-                              m->lead->peers[k].left ? 0 : m->members[k]);
+    for (int k = 0; k < m->place.size; k++) {
+        uint64_t generation = m->place.fixed ? 1 : m->members[k];
+        good &= leases_member(&d->leases, k, m->lead->peers[k].left ? 0 : generation);
+    }
     return good;
 }
 

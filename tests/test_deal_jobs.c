@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+/* Items dealt to real processes, over TCP and MPI, under every kind of plan: each is done, and
+ * once, whatever the trainers' speeds; those of a trainer that is killed, also of the
+ * coordinator, are done by others; one that comes late gets its share.
+ *
+ * A trainer makes a few steps for each item, and notes on the page that it has. */
+#include "harness/folder.h"
+#include "harness/jobs.h"
+#include "harness/mpi.h"
+#include "harness/tcp.h"
+#include "harness/values.h"
+#include "harness/wait.h"
+
+#include <math.h>
+
+enum { N = 2000, MOST = 4, ITEMS = 400, STEPS = 4, SLOW = 10 };
+#define STEP_NS UINT64_C(500000)
+
+static struct deal_page {
+    _Atomic int times[ITEMS];           /* that its steps were made */
+    _Atomic int done[MOST];             /* by each trainer */
+    _Atomic uint64_t last_ns[MOST];     /* when */
+    _Atomic int rest;                   /* items that were done alone, in the end */
+    _Atomic bool hold;                  /* nobody takes an item */
+} *page;
+
+static char address[300];
+static const char *plan;
+static pid_t pids[MOST];
+static int founders, slow, first;
+
+static bool is_made(struct descant *job, int rank, float *w, uint64_t item, bool alone)
+{
+    if (item >= ITEMS)
+        return false;
+    for (int k = 0; k < STEPS; k++) {
+        for (int i = 0; i < N; i++)
+            w[i] += 0.01f * (1 - w[i]);
+        clock_sleep_until(clock_now_ns() + STEP_NS * (rank == slow ? SLOW : 1));
+        if (!alone && descant_step(job) != DESCANT_OK)
+            return false;
+    }
+    page->times[item]++;
+    page->done[rank]++;
+    page->last_ns[rank] = clock_now_ns();
+    return descant_deal_done(job, item) == DESCANT_OK;
+}
+
+/* True: all have been dealt. */
+static bool work_on(struct descant *job, int rank, float *w, bool alone)
+{
+    uint64_t item = 0;
+
+    for (;;) {
+        descant_status status = descant_deal_take(job, 0.01, &item);
+        if (status == DESCANT_OK && item == DESCANT_NO_ITEM)
+            return true;
+        if (status == DESCANT_OK && !is_made(job, rank, w, item, alone))
+            return false;
+        page->rest += status == DESCANT_OK && alone;
+        if (status != DESCANT_OK && status != DESCANT_TIMEOUT)
+            return false;
+        while (page->hold)
+            clock_sleep_until(clock_now_ns() + STEP_NS);
+    }
+}
+
+/* The first 10 were done before. */
+static int train(int rank, int size)
+{
+    const struct descant_items before = {0, 10};
+    struct descant *job = open_job(address, plan, rank, size);
+    float *w = descant_alloc(job, "w", N);
+    struct descant_items known[ITEMS];
+    size_t n;
+
+    if (descant_start(job) != DESCANT_OK ||
+        descant_deal_begin(job, &before, 1) != DESCANT_OK ||
+        descant_deal_end(job, ITEMS) != DESCANT_OK)
+        return 2;
+    if (!work_on(job, rank, w, false))
+        return 3;
+    descant_worker_done(job);
+    if (descant_finish(job, DESCANT_FINAL_MEAN) != DESCANT_OK)
+        return 4;
+    if (rank == first && (descant_deal_rest(job) != DESCANT_OK ||
+                          !work_on(job, rank, w, true)))
+        return 5;
+    if (rank == first && (descant_deal_known(job, known, ITEMS, &n) != DESCANT_OK ||
+                          n != 1 || known[0].from != 0 || known[0].to != ITEMS))
+        return 6;
+    return descant_close(job) == DESCANT_OK ? 0 : 7;
+}
+
+static void begin(int rank)
+{
+    FILE *out;
+    pid_t pid = fork_saying(&out, SIGKILL);
+
+    if (pid == 0) {
+        dup2(fileno(out), STDERR_FILENO);
+        _exit(train(rank, founders));
+    }
+    pids[rank] = pid;
+}
+
+static void begin_all(const char *of_plan, int ranks)
+{
+    struct tcp_options at;
+
+    snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
+    unlink(said_file);
+    tcp_test_address(&at, "127.0.0.1", MOST);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=%d,dead=2s", at.port, MOST);
+    page = share_memory(sizeof *page);
+    plan = of_plan;
+    founders = ranks;
+    for (int k = 0; k < ranks; k++)
+        begin(k);
+}
+
+#define AWAIT(condition) WAIT_UNTIL(condition, "%.2000s", (read_said(), said))
+
+static void end_all(int ranks, int but)
+{
+    for (int k = 0; k < ranks; k++) {
+        if (k == but)
+            continue;
+        int status = end_of(pids[k]);
+        ck_assert_msg(status == 0, "trainer %d ends with %d: %.2000s", k, status,
+                      (read_said(), said));
+    }
+}
+
+static int count_twice(void)
+{
+    int twice = 0;
+
+    for (int i = 0; i < ITEMS; i++) {
+        ck_assert_msg((page->times[i] > 0) == (i >= 10), "item %d was made %d times", i,
+                      page->times[i]);
+        twice += page->times[i] > 1;
+    }
+    return twice;
+}
+
+static int done_by_all(int ranks)
+{
+    int n = 0;
+
+    for (int k = 0; k < ranks; k++)
+        n += page->done[k];
+    return n;
+}
+
+static const char *const plans[] = {"shadow-easgd", "shadow-ma", "easgd,every=4", "ma,every=2",
+                                    "ma,every=2,quorum=2", "dasgd,every=4,delay=2",
+                                    "dasgd-delta,every=4,delay=2", "diloco,every=4", "none"};
+enum { PLANS = sizeof plans / sizeof *plans };
+
+/* Where steps wait for the others all are as slow as the slow one. */
+START_TEST(each_item_is_done_once)
+{
+    bool waits = strncmp(plans[_i], "ma", 2) == 0 || strncmp(plans[_i], "di", 2) == 0 ||
+                 strncmp(plans[_i], "da", 2) == 0 || strncmp(plans[_i], "ea", 2) == 0;
+    slow = 1;
+    begin_all(plans[_i], 3);
+    end_all(3, -1);
+    ck_assert_int_eq(count_twice(), 0);
+    ck_assert_int_eq(page->rest, 0);
+    for (int k = 0; k < 3; k++)
+        ck_assert_int_gt(page->done[k], 0);
+    ck_assert_msg(waits || 3 * page->done[1] < page->done[0], "the slow one did %d, not %d",
+                  page->done[1], page->done[0]);
+    uint64_t last = page->last_ns[1], other = page->last_ns[0];
+    uint64_t most = STEPS * SLOW * STEP_NS + UINT64_C(500000000);
+    ck_assert_msg(last < other + most && other < last + most, "the slow one ends %g s later",
+                  ((double)last - (double)other) * 1e-9);
+}
+END_TEST
+
+/* Also the coordinator; and at the end. */
+START_TEST(what_a_dead_one_had_is_done)
+{
+    int dies = _i % 2 ? 2 : 0, at = _i < 2 ? ITEMS / 4 : ITEMS - 14;
+
+    slow = dies;
+    first = 1;
+    begin_all(_i % 3 ? "shadow-ma" : "dasgd-delta,every=4,delay=2", 3);
+    AWAIT(done_by_all(3) >= at && page->done[dies] > 0);
+    kill(pids[dies], SIGKILL);
+    end_of(pids[dies]);
+    end_all(3, dies);
+    ck_assert_int_lt(count_twice(), ITEMS / 2);
+}
+END_TEST
+
+/* Whoever has gone comes again, over and over. */
+START_TEST(deaths_and_comings)
+{
+    slow = -1;
+    first = 1;
+    begin_all("shadow-easgd", 3);
+    for (int round = 0; round < 4; round++) {
+        int dies = 2 * (round % 2), before = page->done[1];
+        AWAIT(page->done[1] > before + 4);
+        kill(pids[dies], SIGKILL);
+        end_of(pids[dies]);
+        page->hold = true;              /* after an item each */
+        before = page->done[dies];
+        begin(dies);
+        AWAIT(page->done[dies] > before);
+        page->hold = false;
+    }
+    end_all(3, -1);
+    count_twice();
+}
+END_TEST
+
+START_TEST(a_late_one_gets_its_share)
+{
+    slow = -1;
+    first = 0;
+    begin_all("shadow-easgd", 2);
+    AWAIT(done_by_all(2) >= ITEMS / 4);
+    page->hold = true;
+    begin(2);
+    clock_sleep_until(clock_now_ns() + 1000000000);
+    page->hold = false;
+    end_all(3, -1);
+    ck_assert_int_eq(count_twice(), 0);
+    ck_assert_int_gt(page->done[2], 10);
+}
+END_TEST
+
+START_TEST(one_machine_deals_nothing)
+{
+    struct descant *job;
+
+    new_address("");
+    job = open_here("none", 0, 1);
+    ck_assert_int_eq(descant_deal_end(job, 1), DESCANT_ORDER);
+    descant_alloc(job, "w", 10);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    ck_assert_int_eq(descant_deal_begin(job, NULL, 0), DESCANT_UNSUPPORTED);
+    ck_assert(strstr(descant_last_error(), "on one machine"));
+    descant_close(job);
+}
+END_TEST
+
+/* --- MPI --- */
+
+static int part_deal(void)
+{
+    for (size_t k = 0; k < PLANS; k++) {
+        struct descant_options options = descant_options_default();
+        struct descant_members who;
+        struct descant *job;
+        struct descant_items known;
+        size_t n_known;
+        uint64_t item = 0;
+        double n = 0;
+
+        if (strstr(plans[k], "quorum"))
+            continue;
+        options.job = "mpi:messages";
+        options.plan = plans[k];
+        options.start_s = 20;
+        options.log = to_stderr;
+        NEED(descant_open(&job, &options) == DESCANT_OK);
+        NEED(descant_alloc(job, "w", N));
+        NEED(descant_start(job) == DESCANT_OK);
+        NEED(descant_members(job, &who) == DESCANT_OK);
+        NEED(descant_deal_begin(job, NULL, 0) == DESCANT_OK);
+        NEED(descant_deal_end(job, 60) == DESCANT_OK);
+        for (;;) {
+            descant_status status = descant_deal_take(job, 5, &item);
+            NEED(status == DESCANT_OK);
+            if (item == DESCANT_NO_ITEM)
+                break;
+            for (int s = 0; s < STEPS; s++)
+                NEED(descant_step(job) == DESCANT_OK);
+            NEED(descant_deal_done(job, item) == DESCANT_OK);
+            n++;
+        }
+        descant_worker_done(job);
+        if (plans[k][0] == 's' || plans[k][0] == 'n') {     /* else steps wait for it */
+            NEED(descant_agree_mean(job, &n, 1) == DESCANT_OK);
+            NEED(fabs(n * who.size - 60) < 1e-9);
+        }
+        NEED(descant_finish(job, DESCANT_FINAL_MEAN) == DESCANT_OK);
+        NEED(who.rank > 0 || descant_deal_known(job, &known, 1, &n_known) == DESCANT_OK);
+        NEED(who.rank > 0 || (n_known == 1 && known.from == 0 && known.to == 60));
+        NEED(descant_close(job) == DESCANT_OK);
+    }
+    return 0;
+}
+
+static const struct mpi_part parts[] = {{"deal", part_deal}};
+
+START_TEST(ranks_of_mpi_are_dealt_items)
+{
+    if (is_there((enum mpi_library)_i))
+        need_good((enum mpi_library)_i, 3, "deal");
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+    TCase *all = tcase_create("jobs");
+    tcase_set_timeout(all, 120);
+    tcase_add_loop_test(all, each_item_is_done_once, 0, PLANS);
+    tcase_add_loop_test(all, what_a_dead_one_had_is_done, 0, 4);
+    tcase_add_test(all, deaths_and_comings);
+    tcase_add_test(all, a_late_one_gets_its_share);
+    tcase_add_test(all, one_machine_deals_nothing);
+#ifndef __SANITIZE_THREAD__
+    tcase_add_loop_test(all, ranks_of_mpi_are_dealt_items, 0, LIBRARIES_RUN);
+#endif
+    return run_mpi(argc, argv, parts, sizeof parts / sizeof *parts, all);
+}
