@@ -60,7 +60,7 @@ static bool work_on(struct descant *job, int rank, float *w, bool alone)
         page->rest += status == DESCANT_OK && alone;
         if (status != DESCANT_OK && status != DESCANT_TIMEOUT)
             return false;
-        while (page->hold)
+        while (page->hold && status == DESCANT_OK)
             clock_sleep_until(clock_now_ns() + STEP_NS);
     }
 }
@@ -119,7 +119,9 @@ static void begin_all(const char *of_plan, int ranks)
         begin(k);
 }
 
-#define AWAIT(condition) WAIT_UNTIL(condition, "%.2000s", (read_said(), said))
+#define AWAIT(condition) \
+    WAIT_UNTIL(condition, "%d, %d, %d were done, %.2000s", page->done[0], page->done[1], \
+               page->done[2], (read_said(), said))
 
 static void end_all(int ranks, int but)
 {

@@ -57,7 +57,8 @@ void ranks_deal_fini(struct ranks *m)
     memory_give(m->deal);
 }
 
-/* Members that have come, gone, or left since the last look. */
+/* Members that have come or gone since the last look. Where the link is fixed they can
+ * only leave. */
 static bool look_members(struct ranks *m)
 {
     struct ranks_deal *d = m->deal;
@@ -72,8 +73,8 @@ static bool look_members(struct ranks *m)
     d->epoch = epoch;
     d->n_left = m->lead->n_left;
     for (int k = 0; k < m->place.size; k++) {
-        uint64_t generation = m->place.fixed ? 1 : m->members[k];
-        good &= leases_member(&d->leases, k, m->lead->peers[k].left ? 0 : generation);
+        good &= leases_member(&d->leases, k,
+                              m->place.fixed ? !m->lead->peers[k].left : m->members[k]);
     }
     return good;
 }
