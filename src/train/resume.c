@@ -283,8 +283,8 @@ static bool is_whole(const struct trainer *t, const struct checkpoint *c)
 
     if (!whole)
         log_say(&t->log, DESCANT_WARNING,
-                "%s has the place in the data of one host alone, since an earlier version "
-                "of Descant wrote it; the model goes on, the data begins anew",
+                "%s has the place in the data of one host alone, since an earlier "
+                "version of Descant wrote it; the model goes on, the data begins anew",
                 t->options->checkpoint);
     return whole;
 }

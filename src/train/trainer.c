@@ -14,10 +14,10 @@
  * Before it trains, a trainer has nothing to save, and a signal just ends it.
  *
  * A trainer that dies at the very end, when the others have no more to read, leaves
- * chunks that are no longer trained beside the rounds: the reporter, of several hosts that
- * of the first one, trains them after the finish, alone, on the model that is then common
- * to all. The others of its machine stay until the reporter is done, so that it has an
- * heir. */
+ * chunks that are no longer trained beside the rounds: the reporter, of several hosts
+ * that of the first one, trains them after the finish, alone, on the model that is then
+ * common to all. The others of its machine stay until the reporter is done, so that it
+ * has an heir. */
 #include "train/trainer.h"
 
 #include "run/run.h"
@@ -154,9 +154,9 @@ static void train_orphans(struct trainer *t)
     while (status == DESCANT_OK && !board_stopped(t->board) &&
            !(limit && atomic_load(&t->board->granted) >= limit) &&
            others_is_first(t) && orphaned(t)) {
-        log_say(&t->log, DESCANT_WARNING,
-                "a trainer died at the end of the data: its chunks are trained by this "
-                "one now");
+        log_say(&t->log, DESCANT_WARNING, "%s: its chunks are trained by this one now",
+                t->deals ? "a trainer ended or died with a part of the data"
+                         : "a trainer died at the end of the data");
         feed_stop(t->feed);
         t->feed = NULL;
         status = train(t);
