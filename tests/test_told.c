@@ -359,6 +359,41 @@ START_TEST(the_summary_has_all_hosts_and_the_slow_one)
 }
 END_TEST
 
+/* A slow one is killed while it has chunks in hand, and stays away or comes back: when all that
+ * are there have ended, nothing is left for a run that goes on from their checkpoint. */
+START_TEST(the_others_train_what_a_dead_one_had)
+{
+    struct train_options o = of_job();
+    struct train_result r;
+    o.epochs = 8;
+    for (int k = 0; k < TRAINERS; k++) {
+        each_batch_us = k == 2 ? 20000 : 2000;
+        begin_one(&o, k);
+    }
+    wait_trained(2, 1);
+    kill(pids[2], SIGKILL);
+    ck_assert_int_eq(end_within(pids[2], 20), 128 + SIGKILL);
+    wait_said("trainer 2 has died: 2 take part", 2);
+    int n = _i ? TRAINERS : TRAINERS - 1;
+    if (_i)
+        begin_one(&o, 2);
+    for (int k = 0; k < n; k++)
+        ck_assert_msg(end_within(pids[k], 60) == 0, "%s", said);
+    if (_i)
+        ck_assert_double_gt(logged_of(2, "summary", "examples"), 0);
+    o.trainers = 1;
+    o.job = NULL;
+    o.over_tcp = false;
+    o.log = NULL;
+    o.resume = true;
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    says("nothing is left to train");
+    ck_assert_uint_eq(r.own.n, 0);
+}
+END_TEST
+
 /* One is killed and one leaves: both stay in the table with what they did, also where the
  * first host is the one that leaves, and another one reports. */
 START_TEST(those_that_have_gone_stay_in_the_table)
@@ -543,6 +578,7 @@ int main(int argc, char **argv)
     tcase_add_test(leave, one_is_told_and_dies);
     tcase_add_test(leave, a_file_of_another_run_is_not_taken_over);
     tcase_add_test(whole, the_summary_has_all_hosts_and_the_slow_one);
+    tcase_add_loop_test(whole, the_others_train_what_a_dead_one_had, 0, 2);
     tcase_add_loop_test(whole, those_that_have_gone_stay_in_the_table, 0, 2);
     tcase_add_test(twice, another_signal_ends_it_at_once);
     tcase_add_loop_test(all, all_end_where_that_is_asked, 0, 2);
