@@ -383,21 +383,16 @@ static descant_status start(struct trainer *t)
     return status;
 }
 
-/* The job deals chunks once it has started. */
-static descant_status open_deal(struct trainer *t)
-{
-    return t->deals ? resume_deal(t) : DESCANT_OK;
-}
-
 /* Each step needs those before it: locks take the run's number from the board; the model
  * follows from the data's shape, and the tables from the model; whether the replica is a
  * checkpoint's is known once the tables are filled; the job starts when all values are
- * there; and the outer state belongs to a job that has started. */
+ * there; and the outer state, and the dealing of chunks, belong to a job that has
+ * started. */
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size)
 {
     descant_status (*const steps[])(struct trainer *) = {
         open_board,  lock_files,   look_at_data, open_model, share_tables,
-        once_tables, fill_replica, start,        once_outer, open_deal};
+        once_tables, fill_replica, start,        once_outer, resume_deal};
     descant_status status = open_job(t, address, rank, size);
 
     for (size_t k = 0; k < sizeof steps / sizeof *steps && status == DESCANT_OK; k++)

@@ -311,30 +311,31 @@ static descant_status take_place(struct trainer *t, const struct checkpoint *c)
     return DESCANT_OK;
 }
 
-/* The job hears from each trainer what was done before. The end of the data is told as
- * soon as it is known, lest chunks behind it be dealt. */
+/* Where the job deals chunks it hears from each trainer which are done. The end of the
+ * data is told as soon as it is known, lest chunks behind it be dealt. */
 descant_status resume_deal(struct trainer *t)
 {
     struct board *board = t->board;
-    size_t n = atomic_load_explicit(&board->n_todo, memory_order_acquire);
-    uint64_t *todo = memory_take_array(n + 1, sizeof *todo), end = 0;
-    struct descant_items *runs = memory_take_array(n + 1, sizeof *runs);
     const struct data_options options = trainer_data(t);
+    size_t n = atomic_load_explicit(&board->n_todo, memory_order_acquire), n_runs = 0;
     struct data *data = NULL;
-    descant_status status =
-        todo && runs ? DESCANT_OK
-                     : log_fail(&t->log, DESCANT_MEMORY, "no memory for the place");
 
-    for (size_t k = 0; k < n && status == DESCANT_OK; k++)
+    if (!t->deals)
+        return DESCANT_OK;
+    uint64_t *todo = memory_take_array(n + 1, sizeof *todo);
+    struct descant_items *runs = memory_take_array(n + 1, sizeof *runs);
+    for (size_t k = 0; k < n && todo; k++)
         todo[k] = atomic_load(&board->todo[k]);
-    if (status == DESCANT_OK)
-        status = descant_deal_begin(
-            t->job, runs, place_runs(atomic_load(&board->next), todo, n, runs));
+    if (todo && runs)
+        n_runs = place_runs(atomic_load(&board->next), todo, n, runs);
+    descant_status status =
+        todo && runs ? descant_deal_begin(t->job, runs, n_runs)
+                     : log_fail(&t->log, DESCANT_MEMORY, "no memory for the place");
     if (status == DESCANT_OK && t->counted)
         status = data_open(&data, &options);
-    if (status == DESCANT_OK && t->counted && (end = data_chunks(data)) != UINT64_MAX) {
-        board_ended(board, end);
-        status = descant_deal_end(t->job, end);
+    if (status == DESCANT_OK && data) {
+        board_ended(board, data_chunks(data));
+        status = descant_deal_end(t->job, data_chunks(data));
     }
     data_close(data);
     memory_give(runs);

@@ -20,8 +20,6 @@
 #include "train/bsp.h"
 #include "train/place.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -276,8 +276,8 @@ void save_tidy(const struct trainer *t);  /* removes files that a killed run lef
 descant_status resume_model(struct trainer *t);    /* w and state, before start */
 descant_status resume_tables(struct trainer *t);   /* and the board; one trainer alone */
 descant_status resume_outer(struct trainer *t);    /* after start */
-/* Tells the job which chunks are done, and the data's end; after start, and also where
- * nothing is resumed. */
+/* Tells a job that deals chunks which are done, and the data's end; after start, and also
+ * where nothing is resumed. */
 descant_status resume_deal(struct trainer *t);
 /* The best model so far is that of FILE.best; the reporter alone. */
 void resume_best_path(const struct trainer *t, char *path, size_t room); /* FILE.best */
