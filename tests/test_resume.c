@@ -174,13 +174,13 @@ static bool done_before(const struct rest *rest, uint64_t chunk)
     bool todo = false;
     for (size_t k = 0; k < rest->n_todo; k++)
         todo |= rest->todo[k] == chunk;
-    return chunk < rest->origin && !todo;
+    return chunk < rest->next && !todo;
 }
 
 /* How often the line is still to do: by what is claimed first, and by what follows. */
 static int to_do(const struct rest *rest, uint64_t chunk, bool known)
 {
-    int n = chunk >= rest->origin;
+    int n = chunk >= rest->next;
     for (size_t k = 0; k < rest->n_todo; k++)
         n += rest->todo[k] == chunk || (rest->todo[k] == (chunk | DATA_REST) && !known);
     return n;
@@ -191,13 +191,13 @@ static uint64_t pieces(uint64_t bytes)
     return (bytes + 1) / 2;
 }
 
-static void check_growth(const struct growth *files, uint64_t origin, uint64_t held)
+static void check_growth(const struct growth *files, uint64_t next, uint64_t held)
 {
     static uint64_t before[BOARD_TODO], after[BOARD_TODO];
     uint64_t was = pieces(files[0].was) + pieces(files[1].was);
     uint64_t is = pieces(files[0].is) + pieces(files[1].is);
-    struct rest old = {.origin = origin, .todo = before}, now = {.origin = origin, .todo = after};
-    if (held < origin) {
+    struct rest old = {.next = next, .todo = before}, now = {.next = next, .todo = after};
+    if (held < next) {
         old.todo[old.n_todo++] = held;
         now.todo[now.n_todo++] = held;
     }
@@ -212,7 +212,7 @@ static void check_growth(const struct growth *files, uint64_t origin, uint64_t h
                 ck_assert_msg(n == !done, "line %d of file %d, pass %d: %d times; %d to %d and %d "
                               "to %d bytes, %d chunks, but %d", (int)line, f, (int)pass, n,
                               (int)files[0].was, (int)files[0].is, (int)files[1].was,
-                              (int)files[1].is, (int)origin, (int)held);
+                              (int)files[1].is, (int)next, (int)held);
             }
 }
 
@@ -230,6 +230,78 @@ START_TEST(what_has_grown_is_done_once)
                         for (uint64_t held = 0; held <= at; held++)
                             check_growth(g, at, held);
                 }
+}
+END_TEST
+
+/* --- the place of a job that deals chunks --- */
+
+static bool is_done(const struct descant_items *runs, size_t n, uint64_t chunk)
+{
+    for (size_t k = 0; k < n; k++)
+        if (chunk >= runs[k].from && chunk < runs[k].to)
+            return true;
+    return false;
+}
+
+enum { SOME = 10 };
+
+/* Every set of ten chunks. A chunk of which only the new lines are left is not done. */
+START_TEST(a_place_is_what_is_done)
+{
+    static struct place place;
+    for (unsigned set = 0; set < 1 << SOME; set++) {
+        struct descant_items runs[SOME], again[SOME + 1];
+        size_t n = 0;
+        for (uint64_t k = 0; k < SOME; k++)
+            if (!(set >> k & 1))
+                continue;
+            else if (n && runs[n - 1].to == k)
+                runs[n - 1].to++;
+            else
+                runs[n++] = (struct descant_items){k, k + 1};
+        place_of_runs(&place, runs, n);
+        ck_assert_uint_eq(place.at[0], n ? runs[n - 1].to : 0);
+        for (size_t k = PLACE_HEAD; k < place.n; k++)
+            ck_assert(!is_done(runs, n, place.at[k]) && place.at[k] < place.at[0]);
+        if (place.n > PLACE_HEAD)
+            place.at[PLACE_HEAD] |= DATA_REST;
+        size_t left = place.n - PLACE_HEAD;
+        size_t n_again = place_runs(place.at[0], place.at + PLACE_HEAD, left, again);
+        ck_assert_uint_eq(n_again, n);
+        for (size_t k = 0; k < n; k++)
+            ck_assert(again[k].from == runs[k].from && again[k].to == runs[k].to);
+    }
+}
+END_TEST
+
+/* As the board has held them: in no order, and twice, and one behind the cursor. */
+START_TEST(chunks_that_are_left_may_be_in_any_order)
+{
+    uint64_t todo[] = {7, 2, 9, 2, 0, 3};
+    struct descant_items runs[N(todo) + 1];
+    ck_assert_uint_eq(place_runs(8, todo, N(todo), runs), 2);
+    ck_assert(runs[0].from == 1 && runs[0].to == 2 && runs[1].from == 4 && runs[1].to == 7);
+    ck_assert_uint_eq(place_runs(0, todo, 0, runs), 0);
+    ck_assert_uint_eq(place_runs(8, todo, 0, runs), 1);
+    ck_assert(runs[0].from == 0 && runs[0].to == 8);
+}
+END_TEST
+
+/* Of each second chunk that is not done there is room for so many; what is behind them is done
+ * again. */
+START_TEST(a_place_without_room_goes_back)
+{
+    static struct descant_items runs[BOARD_TODO + 2];
+    static struct place place;
+    for (uint64_t k = 0; k < N(runs); k++)
+        runs[k] = (struct descant_items){2 * k + 1, 2 * k + 2};
+    place_of_runs(&place, runs, N(runs));
+    ck_assert_uint_eq(place.n, PLACE_HEAD + BOARD_TODO);
+    ck_assert_uint_eq(place.at[0], 2 * BOARD_TODO);
+    runs[1] = (struct descant_items){BOARD_TODO + 10, BOARD_TODO + 11};
+    place_of_runs(&place, runs, 2);
+    ck_assert_uint_eq(place.n, PLACE_HEAD + 1);
+    ck_assert_uint_eq(place.at[0], 2);
 }
 END_TEST
 
@@ -568,6 +640,9 @@ int main(void)
     tcase_add_test(files, a_line_without_an_end_is_trained_once);
     tcase_add_test(files, a_growing_compressed_file_loses_nothing);
     tcase_add_test(files, what_has_grown_is_done_once);
+    tcase_add_test(files, a_place_is_what_is_done);
+    tcase_add_test(files, chunks_that_are_left_may_be_in_any_order);
+    tcase_add_test(files, a_place_without_room_goes_back);
     tcase_add_test(files, examples_are_of_this_data);
     tcase_add_loop_test(files, a_stop_between_changes_nothing, 0, 5);
     tcase_add_test(files, a_start_has_its_own_figures);

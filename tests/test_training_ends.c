@@ -362,6 +362,111 @@ START_TEST(a_model_of_many_tensors_is_kept)
 }
 END_TEST
 
+/* --- chunks that come by need --- */
+
+/* Gives each second time a chunk, up to a limit of examples. Chunks whose bit is set were called
+ * done; there are 64 at most. */
+struct deal {
+    bool none;                  /* there never is one */
+    uint64_t asked, next, done, limit, granted;
+    uint64_t at[FEED_BLOCKS];
+    int back, ended;
+};
+
+static bool deal_claim(void *of, int place, uint64_t *chunk)
+{
+    struct deal *d = of;
+    if (d->ended)
+        return false;
+    bool waits = d->none || d->asked++ % 2 == 0;
+    *chunk = waits ? FEED_NO_CHUNK : (d->at[place] = d->next++);
+    return true;
+}
+
+static void deal_ended(void *of, uint64_t chunk)
+{
+    struct deal *d = of;
+    ck_assert_uint_eq(chunk, d->next - 1);
+    d->ended++;
+}
+
+static void deal_given_up(void *of, int place, bool done)
+{
+    struct deal *d = of;
+    d->done |= done ? UINT64_C(1) << d->at[place] : 0;
+    d->back += !done;
+}
+
+static size_t deal_grant(void *of, size_t n, double *place)
+{
+    struct deal *d = of;
+    *place = -1;
+    n = d->limit - d->granted < n ? (size_t)(d->limit - d->granted) : n;
+    d->granted += n;
+    return n;
+}
+
+static double deal_granted(void *of)
+{
+    (void)of;
+    return -1;
+}
+
+static struct feed *deal_to(struct deal *d, struct feed_claims *claims)
+{
+    static struct log log = {.rank = -1};
+    static const char *path = clicks;
+    struct feed *feed;
+    *claims = (struct feed_claims){.claim = deal_claim, .past_end = deal_ended,
+                                   .give_up = deal_given_up, .grant = deal_grant,
+                                   .granted = deal_granted, .of = d};
+    const struct feed_options o = {
+        .data = {.paths = &path, .n_paths = 1, .format = DATA_CRITEO, .chunk_bytes = 128 << 10,
+                 .log = &log},
+        .claims = claims, .depth = 3, .batch = 32, .log = &log,
+    };
+    ck_assert_int_eq(feed_start(&feed, &o), DESCANT_OK);
+    return feed;
+}
+
+/* Only a chunk of which each batch was trained is done; the one behind the end goes back, and
+ * those that a limit has cut off, or that nobody took, do neither. */
+START_TEST(a_chunk_is_done_once_all_of_it_is)
+{
+    struct feed_claims claims;
+    struct feed_batch batch, kept = {.block = -1};
+    for (int way = 0; way < 3; way++) {
+        struct deal d = {.limit = way == 1 ? ROWS / 4 : ROWS};
+        struct feed *feed = deal_to(&d, &claims);
+        uint64_t n = 0;
+        for (; feed_next(feed, &batch); n += batch.examples.n)
+            if (way == 2 && kept.block < 0)
+                kept = batch;           /* of the first chunk, and still under way */
+            else
+                feed_done(feed, &batch);
+        ck_assert_uint_eq(n, d.limit);
+        if (kept.block >= 0) {
+            ck_assert_uint_eq(d.done & 3, 2);
+            feed_done(feed, &kept);
+        }
+        feed_stop(feed);
+        uint64_t claimed = (UINT64_C(1) << d.next) - 1;
+        ck_assert(d.done && (d.done & (d.done + 1)) == 0);
+        ck_assert(way == 1 ? d.done < claimed : d.done == claimed >> 1);
+        ck_assert_int_eq(d.back, way != 1);
+    }
+}
+END_TEST
+
+START_TEST(a_feed_that_waits_for_chunks_can_be_stopped)
+{
+    struct feed_claims claims;
+    struct deal d = {.none = true};
+    feed_stop(deal_to(&d, &claims));
+    ck_assert_uint_eq(d.next, 0);
+}
+END_TEST
+
 /* --- schedules and plans --- */
 
 /* The places of the batches of a whole feed: they rise, from near 0 to near 1. */
@@ -695,6 +800,8 @@ int main(void)
     tcase_add_test(rest, who_joins_resumes_nothing);
     tcase_add_loop_test(rest, state_of_another_optimizer_is_refused, 0, 2);
     tcase_add_test(rest, a_model_of_many_tensors_is_kept);
+    tcase_add_test(rest, a_chunk_is_done_once_all_of_it_is);
+    tcase_add_test(rest, a_feed_that_waits_for_chunks_can_be_stopped);
     tcase_add_test(rest, batches_know_their_place);
     tcase_add_test(rest, a_warmup_within_one_chunk_learns);
     tcase_add_loop_test(rest, a_plan_is_what_it_means, 0, N_SPELT);

@@ -348,7 +348,7 @@ START_TEST(sums_are_resumed_once)
         ck_assert_uint_eq(m.correct, r.seen.correct);
         ck_assert_double_eq(m.loss, r.seen.loss);
         ck_assert_double_eq(m.predicted, r.seen.predicted);
-        ck_assert_uint_gt(atomic_load(&board.origin), 0);
+        ck_assert_uint_gt(atomic_load(&board.next), 0);
         ck_assert_uint_le(atomic_load(&board.n_todo), (unsigned)o.depth);
     }
     memory_give(t.table_state);
@@ -357,11 +357,12 @@ START_TEST(sums_are_resumed_once)
 }
 END_TEST
 
-/* The checkpoint at `from` with other tensors, as of so many hosts: of no place, but for that one. */
-static void put_again(const char *from, const char *to, const char *hosts,
+/* The checkpoint at `from` with another place, as of so many hosts. */
+static void put_again(const char *from, const char *to, const char *hosts, const char *dealt,
                       const struct safetensor *place)
 {
-    const struct safetensors_text texts[] = {{"hosts", hosts}, {"sums", "0 0 0 0 0"}};
+    const struct safetensors_text texts[] = {
+        {"hosts", hosts}, {"sums", "0 0 0 0 0"}, {"dealt", dealt}};
     struct safetensor tensors[64] = {*place};
     struct safetensors *file;
     size_t n = 1;
@@ -370,20 +371,20 @@ static void put_again(const char *from, const char *to, const char *hosts,
     for (size_t k = 0; k < safetensors_count(file); k++)
         if (strcmp(safetensors_at(file, k)->name, place->name) != 0)
             tensors[n++] = *safetensors_at(file, k);
-    ck_assert_int_eq(safetensors_write(to, NULL, tensors, n, texts, 2, NULL), DESCANT_OK);
+    ck_assert_int_eq(safetensors_write(to, NULL, tensors, n, texts, dealt ? 3 : 2, NULL),
+                     DESCANT_OK);
     safetensors_close(file);
 }
 
-/* A checkpoint is input: a place of 50 million chunks in no bytes, and hosts whose cursors are before
- * their first chunks, or that have an end before them. */
+/* A checkpoint is input: a place of 50 million chunks in no bytes, and cursors that have an end
+ * before them, or are no number of a chunk. */
 START_TEST(a_place_that_cannot_be)
 {
-    static const uint64_t at[][2][2] = {{{0}, {0}}, {{1, 1}, {0, 1}}, {{1, 1}, {UINT64_C(1) << 62, 0}}};
+    static const uint64_t at[][2] = {{0, 0}, {7, 1}, {UINT64_C(1) << 62, 0}};
     struct train_options o = small();
     struct train_result r;
-    char first[128], other[128];
+    char first[128];
     snprintf(first, sizeof first, "%s/first", folder);
-    snprintf(other, sizeof other, "%s.host1", model_file);
     o.checkpoint = first;
     o.examples = 3200;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
@@ -391,17 +392,35 @@ START_TEST(a_place_that_cannot_be)
                                .dims = {50000000, 0}};
     if (_i)
         place = (struct safetensor){.name = "descant.place", .type = SAFETENSORS_U64, .n_dims = 1,
-                                    .dims = {2}, .data = at[_i][0], .bytes = 16};
-    put_again(first, model_file, _i ? "2" : "1", &place);
-    place.data = at[_i][1];
-    if (_i)
-        put_again(first, other, "2", &place);
+                                    .dims = {2}, .data = at[_i], .bytes = 16};
+    put_again(first, model_file, "1", NULL, &place);
     o.checkpoint = model_file;
     o.resume = true;
-    o.examples = 3200;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    if (_i == 1)
-        says("model.safetensors.host1 cannot be used");
+    ck_assert_uint_eq(r.own.n, 3200);
+}
+END_TEST
+
+/* An earlier version wrote the place of one of several hosts; this one writes that of all. */
+START_TEST(the_place_of_one_host_of_several_is_none)
+{
+    static const uint64_t at[] = {3, 0, 1};
+    struct train_options o = small();
+    struct train_result r;
+    char first[128];
+    const struct safetensor place = {.name = "descant.place", .type = SAFETENSORS_U64,
+                                     .n_dims = 1, .dims = {3}, .data = at, .bytes = sizeof at};
+    snprintf(first, sizeof first, "%s/first", folder);
+    o.chunk = 64 << 10;
+    o.checkpoint = first;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    put_again(first, model_file, "3", _i ? "1" : NULL, &place);
+    o.checkpoint = model_file;
+    o.resume = true;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    bool anew = strstr(said, "has the place in the data of one host alone");
+    ck_assert_msg(anew == !_i, "%s", said);
+    ck_assert_msg(_i ? r.own.n < ROWS : r.own.n == ROWS, "%llu", (unsigned long long)r.own.n);
 }
 END_TEST
 
@@ -674,7 +693,7 @@ START_TEST(data_that_becomes_other_data)
     board_sit(&board, 1);
     atomic_store(&board.seats[1].process, (uint64_t)dead << 40);
     atomic_store(&board.seats[1].claimed[0], 1);
-    atomic_store(&board.origin, 1);
+    atomic_store(&board.next, 1);
     ck_assert_int_eq(feed_start(&feed, &o), DESCANT_OK);
     while (feed_next(feed, &batch)) {
         ck_assert_int_eq(batch.examples.n_fields, 26);
@@ -741,20 +760,44 @@ START_TEST(no_death_loses_what_another_has_left)
 }
 END_TEST
 
-START_TEST(a_host_takes_each_third_chunk)
+START_TEST(a_resumed_run_does_first_what_was_left)
 {
-    static struct board board = {.host = 1, .hosts = 3, .origin = 5, .n_todo = 1, .todo = {2}};
+    static struct board board = {.next = 6, .n_todo = 2, .todo = {2, 4 | DATA_REST}};
     struct seat *seat = board_sit(&board, 0);
     uint64_t chunk, cursor, held[BOARD_CHUNKS];
-    for (int k = 0; k < 4; k++) {
+    static const uint64_t claimed[] = {2, 4 | DATA_REST, 6, 7};
+    ck_assert_uint_eq(board_part(&board, 2), 2);
+    ck_assert_uint_eq(board_part(&board, 4), 4 | DATA_REST);
+    for (int k = 0; k < N(claimed); k++) {
         ck_assert(board_claim(&board, seat, k, &chunk));
-        ck_assert_uint_eq(chunk, k ? 3 + 3 * (uint64_t)k : 2);
+        ck_assert_uint_eq(chunk, claimed[k]);
     }
-    board_release(seat, 1);
+    board_release(seat, 2);
     ck_assert_uint_eq(board_held(&board, &cursor, held, BOARD_CHUNKS), 3);
-    ck_assert_uint_eq(cursor, 15);
+    ck_assert_uint_eq(cursor, 8);
     atomic_store(&board.todo_next, 0);      /* as one who looked before the claim has it */
     ck_assert_uint_eq(board_held(&board, &cursor, held, BOARD_CHUNKS), 3);
+}
+END_TEST
+
+/* Each host hands out its part of the limit, to the last example. */
+START_TEST(hosts_share_a_limit)
+{
+    for (uint32_t hosts = 1; hosts <= 4; hosts++)
+        for (uint64_t limit = 1; limit <= 40; limit++) {
+            uint64_t all = 0;
+            for (uint32_t host = 0; host < hosts; host++) {
+                static struct board board;
+                memset(&board, 0, sizeof board);
+                struct claims claims = {.board = &board, .seat = board_sit(&board, 0),
+                                        .limit = limit, .host = host, .hosts = hosts};
+                const struct feed_claims *calls = claims_begin(&claims);
+                double place;
+                for (size_t n; (n = calls->grant(calls->of, 3, &place)) > 0;)
+                    all += n;
+            }
+            ck_assert_uint_eq(all, limit);
+        }
 }
 END_TEST
 
@@ -856,6 +899,7 @@ int main(void)
     tcase_add_loop_test(slow, a_death_at_the_last_checkpoint_loses_only_that, 0, 2);
     tcase_add_test(quick, sums_are_resumed_once);
     tcase_add_loop_test(quick, a_place_that_cannot_be, 0, 3);
+    tcase_add_loop_test(quick, the_place_of_one_host_of_several_is_none, 0, 2);
     tcase_add_test(quick, what_keeps_the_outer_state_is_said);
     tcase_add_test(quick, what_is_looked_at_is_what_is_written);
     tcase_add_test(quick, the_first_says_why);
@@ -870,7 +914,8 @@ int main(void)
     tcase_add_test(quick, a_benchmark_without_processes);
     tcase_add_test(quick, a_seat_is_not_held_by_who_has_its_number_now);
     tcase_add_test(quick, no_death_loses_what_another_has_left);
-    tcase_add_test(quick, a_host_takes_each_third_chunk);
+    tcase_add_test(quick, a_resumed_run_does_first_what_was_left);
+    tcase_add_test(quick, hosts_share_a_limit);
     tcase_add_test(quick, data_that_becomes_other_data);
     make_clicks();
     return run_cases(evals, slow, quick, NULL);

@@ -35,6 +35,8 @@ static struct descant_peer *put(int k, int host, double n, double seconds)
     p->values[SHOWN_N] = n;
     p->values[SHOWN_LOSS] = n / 2;
     p->values[SHOWN_POSITIVE] = n / 4;
+    p->values[SHOWN_CORRECT] = n / 5;
+    p->values[SHOWN_PREDICTED] = n / 8;
     p->values[SHOWN_SECONDS] = seconds;
     p->values[SHOWN_PLACE] = p->values[SHOWN_LEFT_S] = -1;
     return p;
@@ -107,6 +109,28 @@ START_TEST(a_host_is_as_its_trainers)
 END_TEST
 
 /* --- the job --- */
+
+/* A checkpoint has the own host's sums from its board, and the others' from here, also of
+ * those that have gone. */
+START_TEST(the_others_of_a_host)
+{
+    put(0, 0, 400, 10);
+    put(1, 2, 1000, 10);
+    put(2, 2, 3000, 10);
+    put(3, 5, 200, 10)->last = DESCANT_EVENT_LOST;
+    merge(4);
+    static const struct {
+        int host;
+        uint64_t n;
+    } of[] = {{0, 4200}, {2, 600}, {5, 4400}, {1, 4600}};
+    for (int k = 0; k < N(of); k++) {
+        struct metrics m = whole_others(&w, of[k].host);
+        ck_assert(m.n == of[k].n && m.positive == m.n / 4 && m.correct == m.n / 5);
+        ck_assert_double_eq(m.loss, (double)m.n / 2);
+        ck_assert_double_eq(m.predicted, (double)m.n / 8);
+    }
+}
+END_TEST
 
 /* In any order of ranks and hosts. */
 START_TEST(hosts_add_up)
@@ -379,6 +403,7 @@ int main(void)
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, states_follow_from_events);
     tcase_add_test(all, a_host_is_as_its_trainers);
+    tcase_add_test(all, the_others_of_a_host);
     tcase_add_test(all, hosts_add_up);
     tcase_add_test(all, what_is_not_known_stays_unknown);
     tcase_add_test(all, a_slow_host_is_named);

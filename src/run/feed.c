@@ -131,11 +131,11 @@ static enum data_got read_chunk(struct feed *feed, struct part *part, uint64_t c
     return got;
 }
 
-static void give_up(struct feed *feed, int place)
+static void give_up(struct feed *feed, int place, bool done)
 {
     const struct feed_claims *claims = feed->options.claims;
     if (claims)
-        claims->give_up(claims->of, place);
+        claims->give_up(claims->of, place, done);
 }
 
 /* Hands the block over. A block without examples, as of bad lines alone, is free again at
@@ -153,16 +153,22 @@ static void publish(struct feed *feed, int place)
     pthread_cond_broadcast(&feed->moved);
     pthread_mutex_unlock(&feed->mutex);
     if (!part->block.examples.n)
-        give_up(feed, place);
+        give_up(feed, place, true);
 }
 
 static bool next_chunk(struct feed *feed, int place, uint64_t *chunk)
 {
     const struct feed_claims *claims = feed->options.claims;
-    if (claims)
-        return claims->claim(claims->of, place, chunk);
-    *chunk = feed->next_alone++;
-    return !feed->past_end;
+    bool any;
+
+    if (!claims) {
+        *chunk = feed->next_alone++;
+        return !feed->past_end;
+    }
+    do
+        any = claims->claim(claims->of, place, chunk);
+    while (any && *chunk == FEED_NO_CHUNK && !reading_stops(feed));
+    return any && *chunk != FEED_NO_CHUNK;
 }
 
 static void past_end(struct feed *feed, int place, uint64_t chunk)
@@ -171,7 +177,7 @@ static void past_end(struct feed *feed, int place, uint64_t chunk)
     feed->past_end = true;
     if (claims)
         claims->past_end(claims->of, chunk & ~DATA_REST);
-    give_up(feed, place);
+    give_up(feed, place, false);
 }
 
 /* The reader's own failure. A read that fails because the run was stopped is none. */
@@ -309,7 +315,7 @@ void feed_done(struct feed *feed, const struct feed_batch *batch)
     pthread_mutex_unlock(&feed->mutex);
     if (!all)
         return;
-    give_up(feed, batch->block);
+    give_up(feed, batch->block, true);
     pthread_mutex_lock(&feed->mutex);
     part->stage = FREE;
     pthread_cond_broadcast(&feed->moved);

@@ -10,16 +10,19 @@ struct feed;
 
 enum { FEED_BLOCKS = 8 };
 
+#define FEED_NO_CHUNK UINT64_MAX
+
 /* The chunks that several feeds share. A chunk is claimed for one of a feed's places, and
  * is given up when its last batch is done. */
 struct feed_claims {
-    /* called by the feed's thread; false: no chunk is left */
+    /* called by the feed's thread; false: no chunk is left. FEED_NO_CHUNK: none came
+     * within a moment, and the feed asks again */
     bool (*claim)(void *of, int place, uint64_t *chunk);
     /* the chunk lies past the end of the data; the feed gives it up next */
     void (*past_end)(void *of, uint64_t chunk);
     void (*failed)(void *of, const char *why);
-    /* any thread */
-    void (*give_up)(void *of, int place);
+    /* any thread; done: all that the chunk has was trained */
+    void (*give_up)(void *of, int place, bool done);
     /* Returns how many of n examples may be handed out; *place: the share of the limit
      * that these reach, 0 to 1, or negative without a limit. */
     size_t (*grant)(void *of, size_t n, double *place);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The board's small protocols. Claims: `rows` gives each number once; the claim is
+/* The board's small protocols. Claims: `next` gives each number once; the claim is
  * published in the seat before its next reader can see the chunk as gone, except for the
  * instants between the two, in which a death loses one chunk, and a checkpoint leaves one
  * out: less than an interval. Heirs take a claim by compare-and-swap, so that of two
@@ -77,18 +77,6 @@ bool board_reports(const struct board *board, const struct seat *mine)
     return true;
 }
 
-uint32_t board_hosts(const struct board *board)
-{
-    uint32_t hosts = atomic_load_explicit(&board->hosts, RELAXED);
-    return hosts ? hosts : 1;
-}
-
-static uint64_t chunk_of(const struct board *board, uint64_t row)
-{
-    return atomic_load_explicit(&board->origin, RELAXED) + row * board_hosts(board) +
-           atomic_load_explicit(&board->host, RELAXED);
-}
-
 /* Chunks that a resumed run does first may be past the end themselves, so they are
  * claimed also after an end was met. */
 bool board_claim(struct board *board, struct seat *mine, int place, uint64_t *chunk)
@@ -102,7 +90,7 @@ bool board_claim(struct board *board, struct seat *mine, int place, uint64_t *ch
     else if (atomic_load_explicit(&board->end, RELAXED))
         return false;
     else
-        *chunk = chunk_of(board, atomic_fetch_add_explicit(&board->rows, 1, RELAXED));
+        *chunk = atomic_fetch_add_explicit(&board->next, 1, RELAXED);
     atomic_store_explicit(&mine->claimed[place], *chunk + 1, memory_order_release);
     return true;
 }
@@ -159,6 +147,16 @@ void board_release(struct seat *mine, int place)
     atomic_store_explicit(&mine->claimed[place], 0, memory_order_release);
 }
 
+uint64_t board_part(const struct board *board, uint64_t chunk)
+{
+    uint32_t n = atomic_load_explicit(&board->n_todo, memory_order_acquire);
+
+    for (uint32_t k = 0; k < n; k++)
+        if (atomic_load_explicit(&board->todo[k], RELAXED) == (chunk | DATA_REST))
+            return chunk | DATA_REST;
+    return chunk;
+}
+
 static bool is_among(const uint64_t *chunks, size_t n, uint64_t chunk)
 {
     for (size_t k = 0; k < n; k++)
@@ -176,7 +174,7 @@ size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks,
     uint32_t n_todo = atomic_load_explicit(&board->n_todo, memory_order_acquire);
     uint64_t end = atomic_load_explicit(&board->end, memory_order_acquire), held;
 
-    *cursor = chunk_of(board, atomic_load_explicit(&board->rows, memory_order_acquire));
+    *cursor = atomic_load_explicit(&board->next, memory_order_acquire);
     for (int s = 0; s < BOARD_SEATS; s++)
         for (int k = 0; k < BOARD_CHUNKS; k++) {
             held =

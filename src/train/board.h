@@ -4,8 +4,8 @@
  * lies in memory of descant_share, zero at first. Every field is atomic; figures are
  * relaxed, since they order nothing.
  *
- * Between machines the input is cut beforehand: of so many hosts in a row each takes one
- * chunk.
+ * The board hands out chunks to the trainers of one machine. Between machines the job
+ * deals them (claims.h), and the board has no claims.
  *
  * A trainer that dies leaves its seat as it was: another trainer finds the process gone,
  * takes over the chunks that it held and, if it was the reporter, its reports. A process
@@ -73,14 +73,9 @@ struct seat {
 };
 
 struct board {
-    /* this one of so many; 0 of 0: there is one. Written by all trainers before they sit,
-       and all the same */
-    _Atomic uint32_t host, hosts;
-    /* where the hosts begin: chunk origin + host is the first of this one's. Before
-       tables */
-    _Atomic uint64_t origin;
-    /* of `hosts` chunks from origin, of which this host's are claimed */
-    _Atomic uint64_t rows;
+    /* the next chunk to claim; where the job deals chunks, the one that was next when the
+       run began. Before tables */
+    _Atomic uint64_t next;
     /* the lowest chunk + 1 that is past the data; 0: not known. Claims have gone by it,
        once a trainer */
     _Atomic uint64_t end;
@@ -168,10 +163,12 @@ void board_release(struct seat *mine, int place);
 void board_ended(struct board *board, uint64_t chunk);
 bool board_orphaned(const struct board *board);     /* the dead hold chunks */
 
-uint32_t board_hosts(const struct board *board);
+/* A chunk as it is to be read: with DATA_REST where the resumed run has only a rest of it
+ * to do. */
+uint64_t board_part(const struct board *board, uint64_t chunk);
 
-/* The chunks held now, and the cursor: this host's next chunk to claim, before which all
- * its chunks but the held ones are done. Returns the number of chunks held. */
+/* The chunks held now, and the cursor: the next chunk to claim, before which all but the
+ * held ones are done. Returns the number of chunks held. */
 size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks,
                   size_t most);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Chunks that a dead trainer held are trained again: first of all by the next trainer in
- * its seat, or by an heir when the data has nothing new.
+/* Chunks that a dead trainer held are trained again. On one machine the next trainer in
+ * its seat does so, first of all, or an heir when the data has nothing new. Between
+ * machines the job deals them to others, as it deals all chunks, by need: only a chunk of
+ * which all examples were trained is called done.
  *
  * These are the functions that the feed calls (run/feed.h, struct feed_claims): claim,
  * past_end and failed in the feed's thread, the others in any thread. They translate: a
@@ -11,6 +13,7 @@
 #include <math.h>
 
 #define RELAXED memory_order_relaxed
+#define MOMENT_S 0.05           /* until the feed looks whether the run is stopped */
 
 /* A chunk that this seat's dead trainer held goes to that place of the feed. The one that
  * lies there comes first, so none is overwritten. A chunk that moves is in both places
@@ -63,10 +66,45 @@ static void failed(void *of, const char *why)
     board_stop(c->board, STOP_FAILED, "trainer %d: %s", c->rank, why);
 }
 
-static void give_up(void *of, int place)
+static void give_up(void *of, int place, bool done)
 {
     const struct claims *c = of;
+    (void)done;
     board_release(c->seat, place);
+}
+
+static bool take(void *of, int place, uint64_t *chunk)
+{
+    struct claims *c = of;
+    uint64_t item = DESCANT_NO_ITEM;
+    descant_status status = descant_deal_take(c->deals, MOMENT_S, &item);
+
+    *chunk = FEED_NO_CHUNK;
+    if (status == DESCANT_TIMEOUT)
+        return true;
+    if (status != DESCANT_OK)
+        failed(of, descant_last_error());
+    if (item == DESCANT_NO_ITEM)
+        return false;
+    c->dealt[place] = item;
+    *chunk = board_part(c->board, item);
+    return true;
+}
+
+static void end_at(void *of, uint64_t chunk)
+{
+    const struct claims *c = of;
+    board_ended(c->board, chunk);
+    descant_deal_end(c->deals, chunk);
+}
+
+static void give_back(void *of, int place, bool done)
+{
+    const struct claims *c = of;
+    if (done)
+        descant_deal_done(c->deals, c->dealt[place]);
+    else
+        descant_deal_back(c->deals, c->dealt[place]);
 }
 
 /* Each host counts for all hosts, as each grants as much; of the rest at the end each has
@@ -78,12 +116,11 @@ static size_t grant(void *of, size_t n, double *place)
     *place = -1;
     if (!c->limit)
         return n;
-    uint64_t hosts = board_hosts(c->board);
-    uint64_t host = atomic_load_explicit(&c->board->host, RELAXED);
+    uint64_t hosts = c->hosts ? c->hosts : 1;
     uint64_t before = atomic_fetch_add_explicit(&c->board->granted, n * hosts, RELAXED);
     if (before >= c->limit)
         return 0;
-    uint64_t left = (c->limit - before + hosts - 1 - host) / hosts;
+    uint64_t left = (c->limit - before + hosts - 1 - c->host) / hosts;
     n = n > left ? (size_t)left : n;
     *place = ((double)before + 0.5 * (double)(n * hosts)) / (double)c->limit;
     return n;
@@ -104,6 +141,11 @@ const struct feed_claims *claims_begin(struct claims *c)
 {
     c->calls = (struct feed_claims){claim, past_end, failed, give_up, grant, granted, c};
     c->old = 0;
+    if (c->deals) {
+        c->calls.claim = take;
+        c->calls.past_end = end_at;
+        c->calls.give_up = give_back;
+    }
     for (int k = 0; k < BOARD_CHUNKS; k++)
         if (atomic_load_explicit(&c->seat->claimed[k], memory_order_acquire))
             c->old |= UINT32_C(1) << k;

@@ -32,8 +32,8 @@ static void say(struct trainer *t, int signal)
         return;
     if (t->host > 0 && !term)
         log_say(&t->log, DESCANT_WARNING,
-                "%s: this host stops training its part of the data; hosts without a "
-                "signal go on",
+                "%s: this host stops training; hosts without a signal train the rest of "
+                "the data",
                 why);
     else
         signals_say_end(t->err, why,

@@ -44,7 +44,8 @@ static void put_patience(struct board *b, const struct patience *p)
 }
 
 /* Where the best model could not be written, the model in the file stays the best. A host
- * that takes over from the first one finds that one's best with the place (save.c). */
+ * that takes over from the first one finds that one's best with its first checkpoint
+ * (save.c). */
 void judge_best(struct trainer *t, const struct held_out *h, struct place *place,
                 const float *w)
 {

@@ -313,7 +313,7 @@ static void *wait_for_others(void *of)
 
 void monitor_wait(struct trainer *t)
 {
-    if (t->hosts < 2 && !t->options->over_tcp)
+    if (!t->deals)
         return;
     t->monitor_stop = false;
     pthread_mutex_init(&t->monitor_mutex, NULL);

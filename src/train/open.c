@@ -77,13 +77,14 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     t->host = members.host;
     t->hosts = members.hosts;
     t->local_rank = members.local_rank;
+    t->deals = t->hosts > 1 || o->over_tcp;
     if (t->local_rank < 0 || t->local_rank >= BOARD_SEATS)
         return log_fail(&t->log, DESCANT_BAD_RANK,
                         "rank %d: a machine has room for %d trainers", members.rank,
                         BOARD_SEATS);
     if (t->hosts > 1 && strcmp(o->data, "-") == 0)
         return log_fail(&t->log, DESCANT_UNSUPPORTED,
-                        "stdin cannot be cut between %d hosts: --data needs files that "
+                        "stdin cannot be shared by %d hosts: --data needs files that "
                         "all of them have",
                         t->hosts);
     if (t->hosts > 1 && o->patience)
@@ -94,8 +95,7 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     return others_settle(t);
 }
 
-/* The board is zero at first. All trainers write the same host and hosts, so they need no
- * order. */
+/* The board is zero at first. */
 static descant_status open_board(struct trainer *t)
 {
     void *block;
@@ -105,8 +105,6 @@ static descant_status open_board(struct trainer *t)
     if (status != DESCANT_OK)
         return status;
     t->board = block;
-    atomic_store(&t->board->host, (uint32_t)(t->host % t->hosts));
-    atomic_store(&t->board->hosts, (uint32_t)t->hosts);
     return descant_share(t->job, "train.data", data_shared_bytes(), &t->data_shared);
 }
 
@@ -316,7 +314,7 @@ static descant_status fill_tables(struct trainer *t)
     if (t->host == 0 && there)      /* a model that this run does not go on from */
         checkpoint_say_replaced(o->checkpoint, &run_log);
     else if (t->host > 0 && o->checkpoint)
-        save_forget(t);
+        save_note(t);
     for (size_t at = 0; at < rows; at += TABLE_ROWS_AT_ONCE) {
         size_t n = rows - at < TABLE_ROWS_AT_ONCE ? rows - at : TABLE_ROWS_AT_ONCE;
         model_init_tables(t->model, t->tables, at, n, (uint64_t)t->options->seed);
@@ -388,12 +386,13 @@ static descant_status start(struct trainer *t)
 /* Each step needs those before it: locks take the run's number from the board; the model
  * follows from the data's shape, and the tables from the model; whether the replica is a
  * checkpoint's is known once the tables are filled; the job starts when all values are
- * there; and the outer state belongs to a job that has started. */
+ * there; and the outer state, and the dealing of chunks, belong to a job that has
+ * started. */
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size)
 {
     descant_status (*const steps[])(struct trainer *) = {
         open_board,  lock_files,   look_at_data, open_model, share_tables,
-        once_tables, fill_replica, start,        once_outer};
+        once_tables, fill_replica, start,        once_outer, resume_deal};
     descant_status status = open_job(t, address, rank, size);
 
     for (size_t k = 0; k < sizeof steps / sizeof *steps && status == DESCANT_OK; k++)

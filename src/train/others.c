@@ -66,9 +66,7 @@ bool term_known(enum term term, enum term_end end, uint64_t looked_ns, uint64_t 
 descant_status others_settle(struct trainer *t)
 {
     const struct train_options *o = t->options;
-    bool comes = t->hosts > 1 || o->over_tcp;
-
-    if (o->on_term == ON_TERM_LEAVE && !comes)
+    if (o->on_term == ON_TERM_LEAVE && !t->deals)
         return log_fail(&t->log, DESCANT_UNSUPPORTED,
                         "--on-term leave needs trainers on several machines; trainers "
                         "of one machine share tables and end together: use --on-term "
@@ -78,7 +76,7 @@ descant_status others_settle(struct trainer *t)
                         "--on-term leave needs one trainer a machine; here one has "
                         "several, which share tables and end together: use --on-term "
                         "all");
-    t->term = !comes && !o->watched         ? TERM_ENDS_RUN
+    t->term = !t->deals && !o->watched      ? TERM_ENDS_RUN
               : o->on_term == ON_TERM_LEAVE ? TERM_LEAVES
               : o->on_term == ON_TERM_ALL || o->watched ? TERM_ENDS_ALL
                                                         : TERM_LEAVES;

@@ -18,6 +18,7 @@
 #include "train/place.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,38 +73,50 @@ uint64_t whole_lines(const char *path, uint64_t was)
     return end < 0 ? was : (uint64_t)end;
 }
 
+/* Where there is no room for all chunks that are not done, the cursor is before those for
+ * which there is none, and what is done behind it is done again. */
+void place_of_runs(struct place *place, const struct descant_items *runs, size_t n)
+{
+    uint64_t next = 0;
+
+    place->n = PLACE_HEAD;
+    for (size_t k = 0; k < n; k++) {
+        if (runs[k].from - next > PLACE_HEAD + BOARD_TODO - place->n)
+            break;
+        for (; next < runs[k].from; next++)
+            place->at[place->n++] = next;
+        next = runs[k].to;
+    }
+    place->at[0] = next;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+size_t place_runs(uint64_t cursor, uint64_t *todo, size_t n, struct descant_items *runs)
+{
+    uint64_t next = 0;
+    size_t n_runs = 0;
+
+    for (size_t k = 0; k < n; k++)
+        todo[k] &= ~DATA_REST;
+    qsort(todo, n, sizeof *todo, by_number);
+    for (size_t k = 0; k <= n; k++) {
+        uint64_t to = k < n && todo[k] < cursor ? todo[k] : cursor;
+        if (next < to)
+            runs[n_runs++] = (struct descant_items){next, to};
+        next = next > to ? next : to + 1;
+    }
+    return n_runs;
+}
+
 void rest_add(struct rest *rest, uint64_t chunk)
 {
     if ((!rest->end || chunk + 1 < rest->end) && rest->n_todo < BOARD_TODO)
         rest->todo[rest->n_todo++] = chunk;
-}
-
-/* The rest begins behind the chunks of the fastest host; chunks before it that slower
- * hosts have not done are to do. Where there is no room for all of these, faster hosts'
- * chunks are trained again. */
-void rest_join(struct rest *rest)
-{
-    uint64_t hosts = (uint64_t)rest->hosts, row = UINT64_MAX, last = 0;
-    size_t n = 0;
-
-    for (uint64_t h = 0; h < hosts; h++) {
-        uint64_t first = rest->cursors[h] - h;
-        row = first < row ? first : row;
-        last = first > last ? first : last;
-    }
-    last = rest->end && rest->end - 1 < last ? rest->end - 1 : last;
-    for (; row < last && rest->n_todo + hosts <= BOARD_TODO; row += hosts)
-        for (uint64_t h = 0; h < hosts; h++)
-            if (row + h >= rest->cursors[h])
-                rest_add(rest, row + h);
-    rest->origin = row;
-    if (rest->end && rest->end - 1 < row)
-        rest->origin = rest->end - 1;
-    for (size_t k = 0; k < rest->n_todo; k++)       /* but those past an end that was met
-                                                       later */
-        if (!rest->end || rest->todo[k] + 1 < rest->end)
-            rest->todo[n++] = rest->todo[k];
-    rest->n_todo = n;
 }
 
 static bool is_todo(const struct rest *rest, uint64_t chunk)
@@ -116,7 +129,7 @@ static bool is_todo(const struct rest *rest, uint64_t chunk)
 
 void rest_back(struct rest *rest)
 {
-    uint64_t at = rest->origin;
+    uint64_t at = rest->next;
 
     while (at > 0 && is_todo(rest, at - 1))
         at--;
@@ -165,18 +178,18 @@ bool rest_grow(struct rest *rest, const struct growth *files, size_t n,
     struct rest old = *rest;
 
     rest->end = 0;
-    if (!was || !old.origin)
+    if (!was || !old.next)
         return true;            /* nothing is done, or the pass is not known */
     size_t n_old = rest->n_todo;
-    rest->origin = number_now(files, n, chunk_bytes, old.origin, true);
-    for (uint64_t pass = 0; pass * was < old.origin; pass++)
+    rest->next = number_now(files, n, chunk_bytes, old.next, true);
+    for (uint64_t pass = 0; pass * was < old.next; pass++)
         for (size_t f = 0; f < n; f++) {
             uint64_t then = pass * was + chunks_before(files, f, chunk_bytes, false);
             uint64_t now = pass * is + chunks_before(files, f, chunk_bytes, true);
             uint64_t known = chunks_of(files[f].was, chunk_bytes);
             uint64_t all = chunks_of(files[f].is, chunk_bytes);
             uint64_t k = files[f].is > files[f].was ? files[f].whole / chunk_bytes : all;
-            for (; k < all && now + k < rest->origin; k++) {
+            for (; k < all && now + k < rest->next; k++) {
                 if (k < known && is_todo(&old, then + k))
                     continue;
                 if (rest->n_todo == BOARD_TODO)

@@ -6,6 +6,8 @@
 
 #include "train/board.h"
 
+#include "descant.h"
+
 /* A mark of a file's first `bytes` bytes: two files with the same mark begin alike. A
  * pipe or a device has no mark. */
 struct file_mark {
@@ -17,7 +19,8 @@ struct file_mark {
  * file. */
 struct file_mark file_mark(const char *path, uint64_t most);
 
-/* The place of a run that goes on, as a checkpoint has it. */
+/* The place of a run that goes on, as a checkpoint has it. at: the cursor, the data's end
+ * as on the board, and the chunks below the cursor that are not done. */
 enum { PLACE_HEAD = 2, MARK = 2 };
 struct place {
     uint64_t at[PLACE_HEAD + BOARD_TODO];
@@ -26,6 +29,13 @@ struct place {
     uint64_t files[MARK * BOARD_FILES];     /* file_mark of each */
 };
 
+/* The place of a job that deals chunks, of which those of n ascending runs are done: sets
+ * the cursor and the chunks that are not done. The end is left as it is. */
+void place_of_runs(struct place *place, const struct descant_items *runs, size_t n);
+/* The other way: returns how many runs, at most n + 1, of chunks below the cursor are
+ * done, where the n chunks of todo are not. Sorts todo, and takes DATA_REST off it. */
+size_t place_runs(uint64_t cursor, uint64_t *todo, size_t n, struct descant_items *runs);
+
 /* A file that has been read to `was`, and has `is` bytes now. */
 struct growth {
     uint64_t was, is;
@@ -33,21 +43,16 @@ struct growth {
 };
 uint64_t whole_lines(const char *path, uint64_t was);
 
-/* The rest that all hosts of the resumed run have left: every chunk below `origin` is
- * done, except the chunks of `todo`. */
+/* The rest that a resumed run has to do: every chunk below `next` is done, except the
+ * chunks of `todo`. */
 struct rest {
     struct metrics sums;
-    int hosts;
-    uint64_t *cursors;          /* (hosts) the next chunk that each host would have
-                                   claimed */
-    uint64_t origin, end;
+    uint64_t next, end;
     uint64_t *todo;             /* (BOARD_TODO) some with DATA_REST */
     size_t n_todo;
 };
 
 void rest_add(struct rest *rest, uint64_t chunk);
-void rest_join(struct rest *rest);      /* from the cursors and the chunks to do: sets
-                                           origin and todo */
 
 /* The same place where files of text have grown, with the chunks' present numbers. False:
  * there is no room for all chunks to do. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* A run that goes on from its checkpoint (save.c): the model and the optimizers' state,
- * the plan's outer state, and the place in the data. The place counts chunks, so it is
- * only taken over where the options that make a chunk are the same, and where the files
- * are those that were read, which may have grown (place.c); else the data begins anew. */
+ * the plan's outer state, and the place in the data, on any number of hosts, each of
+ * which reads the checkpoint. The place counts chunks, so it is only taken over where the
+ * options that make a chunk are the same, and where the files are those that were read,
+ * which may have grown (place.c); else the data begins anew. */
 #include "run/checkpoint.h"
 #include "run/saved.h"
 #include "train/place.h"
@@ -13,9 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* a larger number in a file is damage; each host costs one look for its own file */
-enum { MOST_HOSTS = 4096 };
 
 /* The file's text `name` as a number; 0: there is none. */
 static uint64_t number_of(const struct safetensors *file, const char *name)
@@ -83,9 +81,9 @@ descant_status resume_model(struct trainer *t)
     return status;
 }
 
-/* Adds one host's place and sums to the rest. False: the file has no place that can be
- * right; its sums are added all the same. */
-static bool take_host(struct rest *rest, int host, const struct safetensors *file)
+/* The place and the sums. False: the file has no place that can be right; its sums are
+ * set all the same. */
+static bool take_file(struct rest *rest, const struct safetensors *file)
 {
     size_t n = 0;
     const uint64_t *at = safetensors_list(file, "descant.place", SAFETENSORS_U64, &n);
@@ -94,36 +92,16 @@ static bool take_host(struct rest *rest, int host, const struct safetensors *fil
 
     if (sums && sscanf(sums, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %lf %lf", &m.n,
                        &m.positive, &m.correct, &m.loss, &m.predicted) == 5)
-        metrics_merge(&rest->sums, &m);
-    if (!at || n < PLACE_HEAD || at[0] < (uint64_t)host)
+        rest->sums = m;
+    if (!at || n < PLACE_HEAD || at[0] >= DATA_REST)
         return false;
-    rest->cursors[host] = at[0];
-    if (at[1] && (!rest->end || at[1] < rest->end))
-        rest->end = at[1];
+    rest->end = at[1];
+    /* claims have gone by an end that was met */
+    rest->next = at[1] && at[1] - 1 < at[0] ? at[1] - 1 : at[0];
     for (size_t k = PLACE_HEAD; k < n; k++)
         if (at[k] < DATA_REST)
             rest_add(rest, at[k]);
     return true;
-}
-
-/* Where a host's file is missing, the host counts as far as the first one. */
-static void take_other(const struct trainer *t, struct rest *rest, int host)
-{
-    char path[4096];
-    struct safetensors *file;
-    bool taken = false;
-
-    snprintf(path, sizeof path, "%s.host%d", t->options->checkpoint, host);
-    if (access(path, F_OK) == 0 && safetensors_open(&file, path, &t->log) == DESCANT_OK) {
-        taken = take_host(rest, host, file);
-        safetensors_close(file);
-    }
-    if (taken)
-        return;
-    rest->cursors[host] = rest->cursors[0] + (uint64_t)host;
-    log_say(&t->log, DESCANT_WARNING,
-            "%s cannot be used: that host is taken to be as far in the data as the first",
-            path);
 }
 
 /* --- the data of before --- */
@@ -212,7 +190,7 @@ static bool same_place(struct trainer *t, const struct checkpoint *c, struct res
     char why[1200], part[1200] = "";
     uint64_t limit = number_of(c->file, "examples");
     /* whether all was trained that was to be */
-    bool over = (rest->end && rest->origin + 1 >= rest->end && !rest->n_todo) ||
+    bool over = (rest->end && rest->next + 1 >= rest->end && !rest->n_todo) ||
                 (limit && rest->sums.n - number_of(c->file, "began") >= limit);
 
     saved_inputs(c->file, &had, &format);
@@ -278,65 +256,91 @@ void resume_best(struct trainer *t)
 }
 
 /* Puts the place onto the board. Values are stored, not added, for a trainer that filled
- * the board before may have died. Each host does its part of the chunks to do; the first
- * host has the earlier run's sums. */
+ * the board before may have died. */
 static void set_board(struct trainer *t, const struct rest *rest, bool placed,
                       uint64_t began)
 {
     struct board *board = t->board;
-    uint32_t n = 0;
 
-    if (t->host == 0) {
-        cell_set(&board->before, &rest->sums);
-        cell_set(&board->logged, &rest->sums);
-        atomic_store(&board->eval_at, rest->sums.n);
-    }
+    cell_set(&board->before, &rest->sums);
+    cell_set(&board->logged, &rest->sums);
+    atomic_store(&board->eval_at, rest->sums.n);
     atomic_store(&board->began, placed ? began : rest->sums.n);
     atomic_store(&board->granted, placed ? rest->sums.n - began : 0);
     if (!placed)
         return;
-    atomic_store(&board->origin, rest->origin);
-    for (size_t k = (size_t)t->host % board_hosts(board); k < rest->n_todo;
-         k += board_hosts(board))
-        atomic_store(&board->todo[n++], rest->todo[k]);
-    atomic_store(&board->n_todo, n);
+    atomic_store(&board->next, rest->next);
+    for (size_t k = 0; k < rest->n_todo; k++)
+        atomic_store(&board->todo[k], rest->todo[k]);
+    atomic_store(&board->n_todo, (uint32_t)rest->n_todo);
 }
 
-/* Joins the places of all hosts of the earlier run into one rest of the data, and puts
- * this host's part of it onto the board. A place that no longer fits the data is no
- * failure: the model goes on, and the data begins anew. */
+/* A checkpoint of several hosts that an earlier version wrote has the place of one of
+ * them alone. */
+static bool is_whole(const struct trainer *t, const struct checkpoint *c)
+{
+    bool whole = number_of(c->file, "hosts") < 2 || number_of(c->file, "dealt");
+
+    if (!whole)
+        log_say(&t->log, DESCANT_WARNING,
+                "%s has the place in the data of one host alone, since an earlier "
+                "version of Descant wrote it; the model goes on, the data begins anew",
+                t->options->checkpoint);
+    return whole;
+}
+
+/* A place that no longer fits the data is no failure: the model goes on, and the data
+ * begins anew. */
 static descant_status take_place(struct trainer *t, const struct checkpoint *c)
 {
-    const struct safetensors *file = c->file;
-    const char *hosts = safetensors_text(file, "hosts");
-    const char *seconds = safetensors_text(file, "seconds");
-    struct rest rest = {.hosts = hosts ? atoi(hosts) : 1};
+    const char *seconds = safetensors_text(c->file, "seconds");
+    struct rest rest = {.todo = memory_take_array(BOARD_TODO, sizeof *rest.todo)};
 
-    if (rest.hosts < 1 || rest.hosts > MOST_HOSTS)
-        return log_fail(&t->log, DESCANT_CORRUPT, "%s is damaged: it names %s hosts",
-                        t->options->checkpoint, hosts);
+    if (!rest.todo)
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for the place in the data");
     if (seconds)
         atomic_store(&t->board->seconds_before, strtod(seconds, NULL));
-    rest.cursors = memory_take_array((size_t)rest.hosts, sizeof *rest.cursors);
-    rest.todo = memory_take_array(BOARD_TODO, sizeof *rest.todo);
-    bool room = rest.cursors && rest.todo;
-    if (room) {
-        bool placed = take_host(&rest, 0, file);
-        for (int host = 1; host < rest.hosts; host++)
-            take_other(t, &rest, host);
-        rest_join(&rest);
-        uint64_t began = number_of(file, "began");
-        began = began <= rest.sums.n ? began : 0;
-        placed = placed && same_place(t, c, &rest);
-        set_board(t, &rest, placed, began);
-        if (placed)
-            take_best(t, c);
-    }
+    bool placed = take_file(&rest, c->file);
+    uint64_t began = number_of(c->file, "began");
+    began = began <= rest.sums.n ? began : 0;
+    placed = placed && is_whole(t, c) && same_place(t, c, &rest);
+    set_board(t, &rest, placed, began);
+    if (placed)
+        take_best(t, c);
     memory_give(rest.todo);
-    memory_give(rest.cursors);
-    return room
-               ? DESCANT_OK
-               : log_fail(&t->log, DESCANT_MEMORY, "no memory for the place in the data");
+    return DESCANT_OK;
+}
+
+/* Where the job deals chunks it hears from each trainer which are done. The end of the
+ * data is told as soon as it is known, lest chunks behind it be dealt. */
+descant_status resume_deal(struct trainer *t)
+{
+    struct board *board = t->board;
+    const struct data_options options = trainer_data(t);
+    size_t n = atomic_load_explicit(&board->n_todo, memory_order_acquire), n_runs = 0;
+    struct data *data = NULL;
+
+    if (!t->deals)
+        return DESCANT_OK;
+    uint64_t *todo = memory_take_array(n + 1, sizeof *todo);
+    struct descant_items *runs = memory_take_array(n + 1, sizeof *runs);
+    for (size_t k = 0; k < n && todo; k++)
+        todo[k] = atomic_load(&board->todo[k]);
+    if (todo && runs)
+        n_runs = place_runs(atomic_load(&board->next), todo, n, runs);
+    descant_status status =
+        todo && runs ? descant_deal_begin(t->job, runs, n_runs)
+                     : log_fail(&t->log, DESCANT_MEMORY, "no memory for the place");
+    if (status == DESCANT_OK && t->counted)
+        status = data_open(&data, &options);
+    if (status == DESCANT_OK && data) {
+        board_ended(board, data_chunks(data));
+        status = descant_deal_end(t->job, data_chunks(data));
+    }
+    data_close(data);
+    memory_give(runs);
+    memory_give(todo);
+    return status;
 }
 
 /* In the one trainer that fills the tables, while the others wait. A failure leaves

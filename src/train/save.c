@@ -6,14 +6,13 @@
  *   1. It is written beside training: parameters are read while workers change them, as
  *      every Hogwild reader does. A model that is not finite is not written: the last
  *      good file stays.
- *   2. The place is the cursor, the data's end if it was met, and the chunks that were
- *      held: a resumed run does those first, so that nothing is left out, and at most
- *      those chunks' examples are trained twice; more epochs go on where the last one
- *      ended. It counts chunks; resume.c says when a run may go on from it. With several
- *      hosts the first one's place is in the checkpoint, the others' beside it in
- *      PATH.host1, PATH.host2 and so on, with their sums and without a model. A resumed
- *      run, on however many hosts, reads them all: each of its hosts comes to the same
- *      rest of the data, and takes its part of that.
+ *   2. The place is the cursor, the data's end if it was met, and the chunks before the
+ *      cursor that are not done: a resumed run does those first, so that nothing is left
+ *      out, and at most those chunks' examples are trained twice; more epochs go on where
+ *      the last one ended. It counts chunks; resume.c says when a run may go on from it.
+ *      On one machine the board has the place. Of several hosts the first one writes the
+ *      checkpoint: the chunks that are done are those whose steps have come to its own
+ *      replica, of whichever host (descant_deal_known), and the sums are of all hosts.
  *   3. safetensors_write replaces the file in one step and keeps the previous one beside
  *      it: as PATH.previous a model that this run has written or goes on from, as
  *      PATH.old the model of another run. */
@@ -21,8 +20,6 @@
 #include "train/bsp.h"
 #include "train/place.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -55,6 +52,19 @@ descant_status save_keep_outer(struct trainer *t)
     return t->options->checkpoint ? outer_of(t, &t->outer, &t->outer_bytes) : DESCANT_OK;
 }
 
+/* The runs that a place has room for: it has a chunk, at least, between two of them. */
+static bool dealt_place(struct trainer *t, struct place *place)
+{
+    size_t room = BOARD_TODO + 1, n = 0;
+    struct descant_items *runs = memory_take_array(room, sizeof *runs);
+    bool known = runs && descant_deal_known(t->job, runs, room, &n) == DESCANT_OK;
+
+    if (known)
+        place_of_runs(place, runs, n < room ? n : room);
+    memory_give(runs);
+    return known;
+}
+
 /* Looks again if something was trained between place and sums, for that would be trained
  * twice; where there is always something, the place is the older of the two. */
 struct place *save_place(struct trainer *t)
@@ -63,15 +73,18 @@ struct place *save_place(struct trainer *t)
     uint64_t before;
     int looks = 0;
 
-    if (!place)
+    if (!place || (t->deals && !dealt_place(t, place))) {
+        memory_give(place);
         return NULL;
+    }
     do {
         before = board_sum(t->board).n;
-        place->n = PLACE_HEAD + board_held(t->board, &place->at[0],
-                                           place->at + PLACE_HEAD, BOARD_TODO);
+        if (!t->deals)
+            place->n = PLACE_HEAD + board_held(t->board, &place->at[0],
+                                               place->at + PLACE_HEAD, BOARD_TODO);
         place->at[1] = atomic_load_explicit(&t->board->end, memory_order_relaxed);
-        place->sums = board_sum(t->board);
-    } while (place->sums.n != before && ++looks < MOST_LOOKS);
+        place->sums = whole_sum(t);
+    } while (!t->deals && place->sums.n != before && ++looks < MOST_LOOKS);
     for (size_t k = 0; k < t->paths.n; k++) {
         place->files[MARK * k] = atomic_load(&t->board->bytes[k]);
         place->files[MARK * k + 1] = atomic_load(&t->board->hashes[k]);
@@ -79,11 +92,11 @@ struct place *save_place(struct trainer *t)
     return place;
 }
 
-/* Texts: every option by its name, then how far the run is. resume.c reads "hosts"
- * (places to look for), "sums", "began" (examples trained before this data), "steps" of
- * the optimizer and "seconds" of training; saved.c reads "inputs", the data's shape and
- * format. A text that is added here must be optional there, since older checkpoints lack
- * it. */
+/* Texts: every option by its name, then how far the run is. resume.c reads "dealt"
+ * (the place is of all hosts), "sums", "began" (examples trained before this data),
+ * "steps" of the optimizer and "seconds" of training; saved.c reads "inputs", the data's
+ * shape and format. A text that is added here must be optional there, since older
+ * checkpoints lack it. */
 static void add_texts(struct contents *c, struct trainer *t, const struct place *place,
                       uint64_t steps)
 {
@@ -92,7 +105,8 @@ static void add_texts(struct contents *c, struct trainer *t, const struct place 
 
     contents_told(c, &told);
     contents_text(c, "descant", "%s", descant_version());
-    contents_text(c, "hosts", "%u", board_hosts(t->board));
+    contents_text(c, "hosts", "%d", t->hosts);
+    contents_text(c, "dealt", "%d", t->deals);
     contents_text(c, "size", "%d", t->size);
     contents_text(c, "sums", "%llu %llu %llu %.17g %.17g", (unsigned long long)m->n,
              (unsigned long long)m->positive, (unsigned long long)m->correct, m->loss,
@@ -106,11 +120,8 @@ static void add_texts(struct contents *c, struct trainer *t, const struct place 
                  (double)(clock_now_ns() - atomic_load(&t->board->started_ns)) * 1e-9);
 }
 
-static void add_place(struct contents *c, const struct place *place)
-{
-    contents_add(c, "descant.place", SAFETENSORS_U64, place->at, place->n);
-}
-
+/* The name of this host's own file beside that of the first one, which has the path that
+ * was given. */
 void host_file(const struct trainer *t, const char *path, char *own, size_t room)
 {
     if (t->host == 0)
@@ -132,11 +143,8 @@ static uint64_t file_number(const char *path)
     return fnv_add(FNV_BEGIN, is, sizeof is);
 }
 
-void save_forget(struct trainer *t)
+void save_note(struct trainer *t)
 {
-    char path[4096];
-    host_file(t, t->options->checkpoint, path, sizeof path);
-    unlink(path);
     atomic_store(&t->board->found, file_number(t->options->checkpoint));
 }
 
@@ -151,86 +159,40 @@ void save_tidy(const struct trainer *t)
     safetensors_tidy(path);
 }
 
-/* Writes the place of a host that is not the first: its model is the first one's. */
-static descant_status write_host(struct trainer *t, const struct place *place)
+/* Whether the file that is there is of this run, or of one that it goes on from. A host
+ * that takes over from the first one may find what that one has written: a FILE that is
+ * another one than when this host began. The best model so far is beside it then. The
+ * locks of the files went with the first host: none are taken, lest it be refused when it
+ * comes back. */
+static bool is_own(struct trainer *t)
 {
-    char path[4096];
-    struct contents *c = contents_create(RUN_TENSORS, &t->log);
+    uint64_t is = t->host > 0 ? file_number(t->options->checkpoint) : 0;
 
-    if (!c)
-        return DESCANT_MEMORY;
-    host_file(t, t->options->checkpoint, path, sizeof path);
-    add_place(c, place);
-    add_texts(c, t, place, atomic_load(&t->steps));
-    descant_status status = safetensors_write(path, NULL, c->tensors, c->n_tensors,
-                                              c->texts, c->n_texts, &t->log);
-    contents_destroy(c);
-    return status;
-}
-
-/* Whether the file that is there is of this run, or of one that it goes on from. */
-static bool is_own(const struct trainer *t)
-{
-    return atomic_load(&t->board->kept) || atomic_load(&t->board->resumed);
-}
-
-/* The place of the first host, which has left, as its last checkpoint has it: chunks that
- * it has not trained stay to do. Where that checkpoint is on another file system the
- * first host counts as far as this one: a FILE that was there when this run began, and
- * has not been written since, is of another run. The locks of the files went with it:
- * none are taken, lest it be refused when it comes back. */
-static void take_first_place(struct trainer *t, struct place *place)
-{
-    const struct log silent = {.fn = NULL, .rank = -1};
-    struct safetensors *file;
-    struct metrics m = {0};
-    size_t n = 0, n_files = 0;
-
-    uint64_t host = atomic_load(&t->board->host);       /* not t->host: it may be late */
-    place->at[0] -= host < place->at[0] ? host : place->at[0];
-    place->n = PLACE_HEAD;
-    place->sums = m;
-    uint64_t number = file_number(t->options->checkpoint);
-    if (number && number == atomic_load(&t->board->found) && !is_own(t)) {
-        checkpoint_say_replaced(t->options->checkpoint, &t->log);
-        return;
-    }
-    if (access(t->options->checkpoint, R_OK) != 0 ||
-        safetensors_open(&file, t->options->checkpoint, &silent) != DESCANT_OK)
-        return;
-    const uint64_t *at = safetensors_list(file, "descant.place", SAFETENSORS_U64, &n);
-    const uint64_t *files =
-        safetensors_list(file, "descant.files", SAFETENSORS_U64, &n_files);
-    const char *sums = safetensors_text(file, "sums");
-    const char *hosts = safetensors_text(file, "hosts");
-    bool same = at && n >= PLACE_HEAD && n <= PLACE_HEAD + BOARD_TODO && files &&
-                n_files == MARK * t->paths.n && hosts &&
-                (uint32_t)atoi(hosts) == board_hosts(t->board) &&
-                memcmp(files, place->files, n_files * sizeof *files) == 0 && sums &&
-                sscanf(sums, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %lf %lf", &m.n,
-                       &m.positive, &m.correct, &m.loss, &m.predicted) == 5;
-    if (same) {
-        memcpy(place->at, at, n * sizeof *at);
-        place->n = n;
-        place->sums = m;
-        if (!atomic_exchange(&t->board->kept, 1))       /* the file is this run's */
-            resume_best(t);
-    }
-    safetensors_close(file);
+    if (atomic_load(&t->board->kept) || atomic_load(&t->board->resumed))
+        return true;
+    if (!is || is == atomic_load(&t->board->found))
+        return false;
+    if (!atomic_exchange(&t->board->kept, 1))
+        resume_best(t);
+    return true;
 }
 
 /* Replaces FILE. With the first checkpoint of a run that goes on from none, the best
  * model of the run before is put aside as FILE is. */
 static descant_status put(struct trainer *t, const struct contents *c)
 {
-    descant_status status = checkpoint_put(t->options->checkpoint, is_own(t), c, &t->log);
+    const char *path = t->options->checkpoint;
     char best[4096 + 8], old[4096 + 16];
+    bool own = is_own(t);
 
+    if (!own && t->host > 0 && access(path, F_OK) == 0)
+        checkpoint_say_replaced(path, &t->log);
+    descant_status status = checkpoint_put(path, own, c, &t->log);
     if (status != DESCANT_OK)
         return status;
     resume_best_path(t, best, sizeof best);
     snprintf(old, sizeof old, "%s.old", best);
-    if (!is_own(t))
+    if (!own)
         rename(best, old);
     atomic_store(&t->board->kept, 1);
     return DESCANT_OK;
@@ -268,7 +230,7 @@ static descant_status write_all(struct trainer *t, const struct dense *dense,
         contents_add(c, "descant.optimizer", SAFETENSORS_F32, dense->state, n);
     if (rows)
         contents_add(c, "descant.table_optimizer", SAFETENSORS_F32, t->table_state, rows);
-    add_place(c, place);
+    contents_add(c, "descant.place", SAFETENSORS_U64, place->at, place->n);
     contents_add(c, "descant.files", SAFETENSORS_U64, place->files, MARK * t->paths.n);
     if (kept)
         contents_add(c, "descant.outer", SAFETENSORS_U8, outer, outer_bytes);
@@ -289,13 +251,8 @@ static descant_status write_all(struct trainer *t, const struct dense *dense,
 static descant_status write_from(struct trainer *t, struct place *place,
                                  const struct dense *dense, bool best)
 {
-    if (t->host > 0) {
-        /* the place of the best model is an older one */
-        descant_status status = best ? DESCANT_OK : write_host(t, place);
-        if (status != DESCANT_OK || !others_is_first(t))
-            return status;
-        take_first_place(t, place);
-    }
+    if (!place)
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
     if (diverged_in(dense->w, t->n) || diverged_in(t->tables, t->n_tables)) {
         char where[96];
         diverged_where(t, where, sizeof where);
@@ -319,9 +276,9 @@ static descant_status write_from(struct trainer *t, struct place *place,
  * done. */
 descant_status save_checkpoint(struct trainer *t)
 {
+    if (!others_is_first(t))
+        return DESCANT_OK;
     struct place *place = save_place(t);
-    if (!place)
-        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
     struct dense dense = bsp_copy(t);
     descant_status status = write_from(t, place, &dense, false);
     memory_give(place);
@@ -336,9 +293,5 @@ descant_status save_best(struct trainer *t, struct place *place, const float *w)
     descant_status status = is_own(t) ? DESCANT_OK : save_checkpoint(t);
     struct dense dense = bsp_copy(t);
     dense.w = w;
-    if (status != DESCANT_OK)
-        return status;
-    if (!place)
-        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
-    return write_from(t, place, &dense, true);
+    return status == DESCANT_OK ? write_from(t, place, &dense, true) : status;
 }

@@ -86,7 +86,7 @@ static void say_end(const struct trainer *t, bool resumed)
     else if (signal && !t->options->checkpoint)
         fputs("  the model is not kept: --checkpoint FILE keeps it, and --resume goes on "
               "from it\n", t->out);
-    else if (r->stop == STOP_NOT && resumed && !r->own.n)
+    else if (r->stop == STOP_NOT && resumed && !r->own.n && !t->whole.seen.n)
         fputs("  nothing is left to train: raise --epochs or --examples for more\n",
               t->out);
     /* on the held-out set: a short run without one has a loss that is mostly of its first

@@ -14,9 +14,10 @@
  * Before it trains, a trainer has nothing to save, and a signal just ends it.
  *
  * A trainer that dies at the very end, when the others have no more to read, leaves
- * chunks that are no longer trained beside the rounds: the reporter trains them after the
- * finish, alone, on the model that is then common to all. The others stay until the
- * reporter is done, so that it has an heir. */
+ * chunks that are no longer trained beside the rounds: the reporter, of several hosts
+ * that of the first one, trains them after the finish, alone, on the model that is then
+ * common to all. The others of its machine stay until the reporter is done, so that it
+ * has an heir. */
 #include "train/trainer.h"
 
 #include "run/run.h"
@@ -82,6 +83,9 @@ static descant_status train(struct trainer *t)
     t->claims = (struct claims){.board = t->board,
                                 .seat = t->seat,
                                 .rank = t->rank,
+                                .deals = t->deals ? t->job : NULL,
+                                .host = (uint32_t)(t->host % t->hosts),
+                                .hosts = (uint32_t)t->hosts,
                                 .limit = (uint64_t)t->options->examples,
                                 .heirs_only = t->alone};
     struct feed_options options = {
@@ -126,6 +130,18 @@ static descant_status train(struct trainer *t)
     return status;
 }
 
+/* A chunk that the job would deal is looked at, and given back for the feed to take. */
+static bool orphaned(struct trainer *t)
+{
+    uint64_t item = DESCANT_NO_ITEM;
+
+    if (!t->deals)
+        return board_orphaned(t->board);
+    if (descant_deal_take(t->job, 0, &item) != DESCANT_OK || item == DESCANT_NO_ITEM)
+        return false;
+    return descant_deal_back(t->job, item) == DESCANT_OK;
+}
+
 /* Trains chunks of trainers that died after the last look of all others. */
 static void train_orphans(struct trainer *t)
 {
@@ -133,12 +149,14 @@ static void train_orphans(struct trainer *t)
     descant_status status = DESCANT_OK;
 
     t->alone = true;
+    if (t->deals && !board_stopped(t->board) && others_is_first(t))
+        status = descant_deal_rest(t->job);
     while (status == DESCANT_OK && !board_stopped(t->board) &&
            !(limit && atomic_load(&t->board->granted) >= limit) &&
-           board_orphaned(t->board)) {
-        log_say(&t->log, DESCANT_WARNING,
-                "a trainer died at the end of the data: its chunks are trained by this "
-                "one now");
+           others_is_first(t) && orphaned(t)) {
+        log_say(&t->log, DESCANT_WARNING, "%s: its chunks are trained by this one now",
+                t->deals ? "a trainer ended or died with a part of the data"
+                         : "a trainer died at the end of the data");
         feed_stop(t->feed);
         t->feed = NULL;
         status = train(t);
@@ -149,7 +167,7 @@ static void write_last(struct trainer *t)
 {
     enum board_stop stop = board_stopped(t->board);
 
-    if (stop == STOP_NOT && t->host == 0 && !board_sum(t->board).n) {
+    if (stop == STOP_NOT && t->host == 0 && !whole_sum(t).n) {
         log_fail(&t->log, DESCANT_INVALID, "there is no example in %s", t->options->data);
         board_stop(t->board, STOP_FAILED, "%s", descant_last_error());
         return;

@@ -101,6 +101,8 @@ struct trainer {
     _Atomic int size;               /* as it has started; on_event reads it, in a thread
                                        of the library's */
     int host, hosts, local_rank;    /* the first host reports and writes the checkpoint */
+    bool deals;                     /* the job deals the chunks: its trainers are, or may
+                                       come to be, on several machines */
     bool opening;                   /* the job: its choices are shown */
     enum term term;                 /* set before start */
     _Atomic uint64_t told_ns;       /* this process saw its SIGTERM; 0: none came */
@@ -257,14 +259,16 @@ void summary_make(struct trainer *t);       /* and the last evaluation */
 /* --- save.c --- */
 /* The first host has the path that was given, each other one its own beside it. */
 void host_file(const struct trainer *t, const char *path, char *own, size_t room);
-descant_status save_checkpoint(struct trainer *t);
+descant_status save_checkpoint(struct trainer *t);      /* of the first host; others:
+                                                           nothing */
 /* as it is now; to be given back. NULL: no memory */
 struct place *save_place(struct trainer *t);
 /* Keeps the model of an evaluation that began at that place. */
 descant_status save_best(struct trainer *t, struct place *place, const float *w);
 descant_status save_keep_outer(struct trainer *t);    /* before finish */
-/* Removes this host's place of an earlier run, whose FILE is not this one's. */
-void save_forget(struct trainer *t);
+/* Notes FILE as it is, which is another run's, for a host that may take over from the
+ * first one. */
+void save_note(struct trainer *t);
 void save_tidy(const struct trainer *t);  /* removes files that a killed run left
                                              unfinished */
 
@@ -272,6 +276,9 @@ void save_tidy(const struct trainer *t);  /* removes files that a killed run lef
 descant_status resume_model(struct trainer *t);    /* w and state, before start */
 descant_status resume_tables(struct trainer *t);   /* and the board; one trainer alone */
 descant_status resume_outer(struct trainer *t);    /* after start */
+/* Tells a job that deals chunks which are done, and the data's end; after start, and also
+ * where nothing is resumed. */
+descant_status resume_deal(struct trainer *t);
 /* The best model so far is that of FILE.best; the reporter alone. */
 void resume_best_path(const struct trainer *t, char *path, size_t room); /* FILE.best */
 void resume_best(struct trainer *t);

@@ -81,7 +81,8 @@ static bool read_figures(const struct descant_peer *p, struct host_figures *h)
         .seen = {.n = (uint64_t)v[SHOWN_N],
                  .positive = (uint64_t)v[SHOWN_POSITIVE],
                  .correct = (uint64_t)v[SHOWN_CORRECT],
-                 .loss = v[SHOWN_LOSS] >= 0 ? v[SHOWN_LOSS] : (double)NAN},
+                 .loss = v[SHOWN_LOSS] >= 0 ? v[SHOWN_LOSS] : (double)NAN,
+                 .predicted = v[SHOWN_PREDICTED] >= 0 ? v[SHOWN_PREDICTED] : (double)NAN},
         .seconds = v[SHOWN_SECONDS],
         .stall_s = v[SHOWN_STALL_S],
         .worker_s = v[SHOWN_SECONDS] * (p->workers > 0 ? p->workers : 1),
@@ -217,6 +218,16 @@ void whole_merge(struct whole *w, const struct descant_peer *peers, size_t n)
     w->per_s = rate_of((double)w->seen.n, w->seconds);
     w->stall_share = worker_s > 0 ? stall_s / worker_s : 0;
     w->place = w->place > 0 ? w->place / (double)w->n : w->place;
+}
+
+struct metrics whole_others(const struct whole *w, int host)
+{
+    struct metrics sum = {0};
+
+    for (size_t k = 0; k < w->n; k++)
+        if (w->hosts[k].host != host)
+            metrics_merge(&sum, &w->hosts[k].seen);
+    return sum;
 }
 
 int whole_slowest(const struct whole *w, bool lately, bool *slow)
@@ -437,20 +448,37 @@ void whole_show(struct trainer *t)
     values[SHOWN_POSITIVE] = (double)seen.positive;
     values[SHOWN_CORRECT] = (double)seen.correct;
     values[SHOWN_LOSS] = seen.loss;
+    values[SHOWN_PREDICTED] = seen.predicted;
     descant_show(t->job, values, N_SHOWN);
 }
 
-bool whole_look(struct trainer *t)
+static bool look(struct trainer *t, struct whole *w)
 {
-    struct whole *w = &t->whole;
     size_t n = 0;
 
-    if ((t->hosts < 2 && !t->options->over_tcp) ||
-        descant_peers(t->job, w->peers, w->room, &n) != DESCANT_OK)
+    if (!t->deals || descant_peers(t->job, w->peers, w->room, &n) != DESCANT_OK)
         return false;
     if (n > w->room && (!whole_room(w, n) ||
                         descant_peers(t->job, w->peers, w->room, &n) != DESCANT_OK))
         return false;
     whole_merge(w, w->peers, n < w->room ? n : w->room);
     return w->n > 1;
+}
+
+bool whole_look(struct trainer *t)
+{
+    return look(t, &t->whole);
+}
+
+/* This host's own are on the board, also those of its trainers that have died. */
+struct metrics whole_sum(struct trainer *t)
+{
+    struct metrics sum = board_sum(t->board), others;
+    struct whole w = {0};
+
+    look(t, &w);
+    others = whole_others(&w, t->host);
+    metrics_merge(&sum, &others);
+    whole_fini(&w);
+    return sum;
 }

@@ -11,9 +11,9 @@ struct trainer;
 
 /* The numbers that a trainer shows to the others (descant_show), of this start. */
 enum shown { SHOWN_LAYOUT, SHOWN_HOST, SHOWN_N, SHOWN_POSITIVE, SHOWN_CORRECT, SHOWN_LOSS,
-             SHOWN_SECONDS, SHOWN_STALL_S, SHOWN_PLACE, SHOWN_LEFT_S, SHOWN_ENDED,
-             N_SHOWN };
-enum { SHOWN_LAYOUT_NOW = 1 };          /* another version of Descant has another one */
+             SHOWN_PREDICTED, SHOWN_SECONDS, SHOWN_STALL_S, SHOWN_PLACE, SHOWN_LEFT_S,
+             SHOWN_ENDED, N_SHOWN };
+enum { SHOWN_LAYOUT_NOW = 2 };          /* another version of Descant has another one */
 
 enum host_state { HOST_TRAINS, HOST_DONE, HOST_LEFT, HOST_FAILED, HOST_DIED };
 
@@ -22,7 +22,7 @@ struct host_figures {
     int host, trainers;
     enum host_state state;
     const char *name;           /* of the machine, until the job is closed */
-    struct metrics seen;        /* predicted: 0 */
+    struct metrics seen;
     double seconds;             /* of training: of the trainer that trained longest */
     double stall_s, worker_s;   /* of all workers: waited; in all */
     double gap, age_s;          /* means over its trainers that have merged; NaN: none
@@ -65,6 +65,9 @@ void whole_fini(struct whole *w);
  * have are left out. Room for n must be there. */
 void whole_merge(struct whole *w, const struct descant_peer *peers, size_t n);
 
+/* The sums of all hosts but that one. */
+struct metrics whole_others(const struct whole *w, int host);
+
 /* The host with the least examples/s, of its whole time or, `lately`, of those that train
  * and have for a while; its index, or -1: there are not two to compare. *slow: it has
  * less than half of what the others have in the mean. */
@@ -82,5 +85,8 @@ double whole_left(const struct trainer *t);
 void whole_show(struct trainer *t);
 /* Brings t->whole up to date. False: there are no figures of other hosts. */
 bool whole_look(struct trainer *t);
+/* The sums of the run that was resumed and of all hosts since, as far as this one has
+ * heard. Any thread. */
+struct metrics whole_sum(struct trainer *t);
 
 #endif
