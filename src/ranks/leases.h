@@ -108,7 +108,7 @@ struct own_items {
     bool news;                          /* since the last word */
     /* the last word: */
     uint64_t serial, said_ns, said_took;
-    uint64_t told_serial;               /* of the first word that has `told` */
+    uint64_t told_serial;               /* of the first word that has all of `told` */
     bool asked;                         /* it asked for items, and has no answer */
 };
 

@@ -187,13 +187,13 @@ static void put(struct lease_list *list, const struct runs *set)
     }
 }
 
-/* What was done since the word that the dealer has heard. */
+/* Into the word of the next serial. */
 static bool tell_fresh(struct own_items *o)
 {
     bool good = true;
 
-    o->told_serial = o->serial + 1;
     while (good && o->fresh.n && o->told.n < TOLD_MOST) {
+        o->told_serial = o->serial + 1;
         struct run run = o->fresh.at[0];
         good = runs_add(&o->told, run.from, run.to) &&
                runs_remove(&o->fresh, run.from, run.to);
@@ -206,7 +206,7 @@ bool own_tell(struct own_items *o, struct lease_items *items, uint64_t now_ns)
     look_rate(o, now_ns);
     if (o->few && o->open.n)
         runs_fini(&o->stock);
-    bool good = o->told.n > 0 || tell_fresh(o);
+    bool good = tell_fresh(o);
     *items = (struct lease_items){.serial = ++o->serial, .have = o->have,
                                   .want = lacks(o), .end = o->end,
                                   .stock = runs_count(&o->stock)};
