@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { AGAIN = 4, PATIENCE = 8 /* in the time `dead` */ };
-enum { TRAINED_WIDE = 1, HELD_WIDE = 2, OVER = 1, FEW = 2 };
+enum { TRAINED_WIDE = 1, HELD_WIDE = 2, OVER = 1 };
 
 struct ranks_deal {
     pthread_mutex_t lock;
@@ -41,7 +41,7 @@ descant_status ranks_deal_init(struct ranks *m)
     if (!d)
         return DESCANT_MEMORY;
     pthread_mutex_init(&d->lock, NULL);
-    own_init(&d->own);
+    own_init(&d->own, m->dead_ns);
     return !m->lead || leases_init(&d->leases, m->place.size, m->dead_ns / PATIENCE)
                ? DESCANT_OK
                : DESCANT_MEMORY;
@@ -125,7 +125,7 @@ static void say_deal(struct ranks *m, int rank)
 
     d->out.head = (struct ranks_items){
         .serial = deal->heard, .grant = deal->number, .end = deal->end,
-        .flags = (deal->over ? OVER : 0) | (deal->few ? FEW : 0)};
+        .stock = deal->most, .flags = deal->over ? OVER : 0};
     tell(m, rank, WORD_DEAL, put(d, put(d, 0, 0, &deal->grant), 2, &deal->done));
 }
 
@@ -145,7 +145,7 @@ static void hear_items(struct ranks *m, int from, const struct ranks_items *head
     take(&items->done, at, head->n[2]);
     items->trained.wide = head->flags & TRAINED_WIDE;
     if (m->leads && !(look_members(m) &&
-                      leases_hear(&d->leases, from, items, m->now_ns)))
+                      leases_hear(&d->leases, from, items)))
         ranks_fail(m, DESCANT_MEMORY, "no memory for items");
 }
 
@@ -153,8 +153,8 @@ static void hear_deal(struct ranks *m, const struct ranks_items *head, const cha
 {
     struct ranks_deal *d = m->deal;
     struct lease_deal deal = {.heard = head->serial, .number = head->grant,
-                              .end = head->end, .over = head->flags & OVER,
-                              .few = head->flags & FEW};
+                              .end = head->end, .most = head->stock,
+                              .over = head->flags & OVER};
 
     at = take(&deal.grant, at, head->n[0]);
     take(&deal.done, at + head->n[1] * sizeof(struct run), head->n[2]);

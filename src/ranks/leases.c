@@ -7,15 +7,13 @@
 struct lessee {
     uint64_t generation;        /* 0: no member */
     bool told;                  /* what it has is known */
-    bool waits;                 /* for a word */
-    uint64_t since_ns;          /* since then */
+    bool asks, tell;            /* it waits for items; it is to have a word */
     uint64_t want, stock, heard;
     uint64_t have, given;       /* numbers of grants */
     bool wide;                  /* trained has items of others */
+    bool recalled;              /* it was told `most`, and has not answered */
     struct runs trained, held, grant;
 };
-
-enum { FEW = 2 /* items of each member */ };
 
 bool leases_init(struct leases *l, int size, uint64_t patience_ns)
 {
@@ -47,7 +45,6 @@ void leases_begin(struct leases *l, uint64_t now_ns)
         forget(&l->of[k]);
     l->members = 0;
     l->since_ns = now_ns;
-    l->few = false;
     runs_fini(&l->busy);
     runs_join(&l->busy, l->done.at, l->done.n);
 }
@@ -100,8 +97,7 @@ bool leases_member(struct leases *l, int rank, uint64_t generation)
 }
 
 /* Who has told nothing yet has nothing that this dealer gave. */
-bool leases_hear(struct leases *l, int rank, const struct lease_items *items,
-                 uint64_t now_ns)
+bool leases_hear(struct leases *l, int rank, const struct lease_items *items)
 {
     struct lessee *of = &l->of[rank];
 
@@ -117,12 +113,14 @@ bool leases_hear(struct leases *l, int rank, const struct lease_items *items,
     good &= runs_join(&l->busy, of->trained.at, of->trained.n) &
             runs_join(&l->busy, of->held.at, of->held.n) &
             runs_join(&l->busy, of->grant.at, of->grant.n);
-    of->since_ns = of->waits && of->want ? of->since_ns : now_ns;
     of->want = items->want;
     of->stock = items->stock;
     of->heard = items->serial;
     of->wide = items->trained.wide;
-    of->told = of->waits = true;
+    of->asks = items->want > 0;
+    of->tell |= !of->asks;
+    of->told = true;
+    of->recalled = false;
     l->end = items->end < l->end ? items->end : l->end;
     return good;
 }
@@ -138,7 +136,7 @@ bool leases_merged(struct leases *l, int rank)
 void leases_tell_all(struct leases *l)
 {
     for (int k = 0; k < l->size; k++)
-        l->of[k].waits |= l->of[k].generation != 0;
+        l->of[k].tell |= l->of[k].generation != 0;
 }
 
 /* --- dealing --- */
@@ -164,23 +162,24 @@ static bool all_told(const struct leases *l)
     return true;
 }
 
-/* Another member may give items back. */
-static bool has_stock(const struct leases *l, int rank)
+/* All that is not in work. */
+static uint64_t count_left(const struct leases *l, uint64_t n_free)
 {
-    for (int k = 0; k < l->size; k++)
-        if (k != rank && l->of[k].generation && (l->of[k].stock || l->of[k].grant.n))
-            return true;
-    return false;
+    uint64_t n = n_free;
+
+    for (int k = 0; n_free != UINT64_MAX && k < l->size; k++)
+        n += l->of[k].generation ? l->of[k].stock + runs_count(&l->of[k].grant) : 0;
+    return n;
 }
 
-/* A half of what is free goes in shares to all, so that shares become smaller as it
- * becomes less. */
-static uint64_t share_of(const struct leases *l, uint64_t want, uint64_t n_free)
+/* Who has more than `most` in stock is to give it back. */
+static void recall(struct leases *l, uint64_t most)
 {
-    uint64_t share = n_free / (2 * (uint64_t)l->members);
-
-    share = share ? share : n_free > 0;
-    return want < share ? want : share;
+    for (int k = 0; k < l->size; k++) {
+        struct lessee *of = &l->of[k];
+        if (of->generation && of->stock > most && !of->recalled)
+            of->tell = of->recalled = true;
+    }
 }
 
 static void grant(struct leases *l, struct lessee *of, uint64_t n)
@@ -210,37 +209,32 @@ static void put(struct lease_list *list, const struct runs *set)
     memcpy(list->at, set->at, list->n * sizeof *list->at);
 }
 
-static void look_few(struct leases *l, uint64_t n_free)
-{
-    bool few = n_free <= (uint64_t)FEW * (uint64_t)l->members;
-
-    if (few && !l->few)
-        leases_tell_all(l);
-    l->few = few;
-}
-
+/* Who asks while nothing is free waits until others have given theirs back, or have gone.
+ * Whose grant is on its way may have lost it, and is told again. */
 bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t now_ns)
 {
     struct lessee *of = &l->of[rank];
-    bool patient = now_ns - l->since_ns < l->patience_ns;
 
-    if (!of->generation || !of->waits)
+    if (!of->generation || !(of->asks || of->tell))
         return false;
-    uint64_t n_free = count_free(l);
-    look_few(l, n_free);
-    bool wants = of->want > 0 && !of->grant.n;
-    if (wants && ((patient && !all_told(l)) ||
-                  (!n_free && has_stock(l, rank) &&
-                   now_ns - of->since_ns < l->patience_ns)))
+    uint64_t n_free = count_free(l), left = count_left(l, n_free);
+    uint64_t most = left == UINT64_MAX ? left : left / (2 * (uint64_t)l->members);
+    bool asks = of->asks && !of->grant.n;
+    bool early = now_ns - l->since_ns < l->patience_ns && !all_told(l);
+    bool waits = asks && (early || (!n_free && left));
+    if (waits && !early)
+        recall(l, most);
+    if (waits && !of->tell)
         return false;
-    if (wants && n_free)
-        grant(l, of, share_of(l, of->want, n_free));
-    of->waits = false;
+    if (asks && !waits && n_free)
+        grant(l, of, of->want < most ? of->want : most + !most);
+    of->asks = waits;
+    of->tell = false;
     deal->heard = of->heard;
     deal->number = of->given;
     deal->end = l->end;
-    deal->over = wants && !n_free;
-    deal->few = l->few;
+    deal->over = asks && !left;
+    deal->most = most;
     put(&deal->grant, &of->grant);
     put(&deal->done, &l->done);
     return true;

@@ -18,8 +18,11 @@
  *   4. A rank that has begun to deal waits until each member has told what it has, for
  *      PATIENCE at most: a member that tells nothing for longer may have items that are
  *      dealt again, and then done twice. None is left out.
- *   5. Once few items are free, each rank has one in work and none in stock: it gives the
- *      others back. All then end within the time that one item takes. */
+ *   5. A rank has the work of `ahead` in stock, so that it works on while it is cut off.
+ *      But no rank has more than `most` in stock: half of all that is not in work yet, in
+ *      equal parts. When nothing is free, those that have more give it back. In the end
+ *      `most` is 0, each rank has one item in work and none in stock, and all end within
+ *      the time that one item takes. */
 #ifndef LEASES_H
 #define LEASES_H
 
@@ -50,8 +53,8 @@ struct lease_deal {
     uint64_t heard;                     /* serial of the rank's last word */
     uint64_t number;                    /* of the grant that came last */
     uint64_t end;
-    bool over;                          /* nothing is free, nor will be */
-    bool few;                           /* rule 5 */
+    bool over;                          /* nothing is free, nor in stock */
+    uint64_t most;                      /* in stock */
     struct lease_list grant, done;
 };
 
@@ -67,7 +70,6 @@ struct leases {
     struct runs done, busy;             /* busy: done, or some member has them */
     uint64_t end;
     uint64_t patience_ns, since_ns;     /* this rank deals since then */
-    bool few;
 };
 
 bool leases_init(struct leases *l, int size, uint64_t patience_ns);
@@ -80,8 +82,7 @@ void leases_begin(struct leases *l, uint64_t now_ns);
  * free. False, as below: no memory. */
 bool leases_member(struct leases *l, int rank, uint64_t generation);
 
-bool leases_hear(struct leases *l, int rank, const struct lease_items *items,
-                 uint64_t now_ns);
+bool leases_hear(struct leases *l, int rank, const struct lease_items *items);
 
 /* True: `deal` is to be said to the rank. */
 bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t now_ns);
@@ -99,21 +100,23 @@ void leases_tell_all(struct leases *l);
 struct own_items {
     bool begun, alone;                  /* alone: takes what nobody has done */
     struct runs stock, open, trained, brought, fresh, told, done;
-    uint64_t end, have;
-    bool over, few;
+    uint64_t end, have, most;
+    uint64_t ahead_ns;
+    bool over;
     bool ended;                         /* a take has said that all have been dealt */
     uint64_t took;                      /* items, ever */
     uint64_t want;                      /* in stock */
+    uint64_t rate_ns, rate_took;        /* a window's begin, and `took` then */
     bool hungry;                        /* a take has found nothing */
     bool news;                          /* since the last word */
     /* the last word: */
-    uint64_t serial, said_ns, said_took;
+    uint64_t serial, said_ns;
     uint64_t told_serial;               /* of the first word that has all of `told` */
     bool asked;                         /* it asked for items, and has no answer */
 };
 
 void own_fini(struct own_items *o);
-void own_init(struct own_items *o);
+void own_init(struct own_items *o, uint64_t ahead_ns);
 
 /* What is done, with all that this rank has trained. */
 bool own_known(const struct own_items *o, struct runs *known);

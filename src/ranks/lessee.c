@@ -4,15 +4,19 @@
 
 #include <string.h>
 
-#define AHEAD_NS UINT64_C(1000000000)   /* in stock: what was taken in that time */
 #define NEWS_NS UINT64_C(250000000)     /* news wait so long for more */
 #define HUNGRY_NS UINT64_C(5000000)
 
-enum { WANT_MOST = 1 << 16, TOLD_MOST = LEASES_RUNS / 2 /* runs */ };
+enum {
+    WANT_MOST = 1 << 16,
+    WINDOWS = 10,                       /* of the rate, in `ahead` */
+    TOLD_MOST = LEASES_RUNS / 2         /* runs */
+};
 
-void own_init(struct own_items *o)
+void own_init(struct own_items *o, uint64_t ahead_ns)
 {
-    *o = (struct own_items){.end = UINT64_MAX, .want = 1};
+    *o = (struct own_items){
+        .end = UINT64_MAX, .most = UINT64_MAX, .ahead_ns = ahead_ns, .want = 1};
 }
 
 void own_fini(struct own_items *o)
@@ -55,7 +59,7 @@ static bool take_rest(const struct own_items *o, uint64_t *item)
 
 bool own_take(struct own_items *o, uint64_t *item, bool *good)
 {
-    bool waits = o->few && o->open.n > 0 && !o->over, some = false;
+    bool waits = !o->most && o->open.n > 0 && !o->over, some = false;
 
     *item = UINT64_MAX;
     *good = true;
@@ -72,7 +76,7 @@ bool own_take(struct own_items *o, uint64_t *item, bool *good)
         o->news = true;
         return *good;
     }
-    o->hungry |= !waits && !o->few;
+    o->hungry |= !waits && o->most;
     o->ended |= o->over;
     return o->alone || o->ended;
 }
@@ -126,51 +130,55 @@ void own_end(struct own_items *o, uint64_t end)
 void own_drop(struct own_items *o)
 {
     runs_fini(&o->stock);
-    o->over = o->few = false;
+    o->over = false;
+    o->most = UINT64_MAX;
+}
+
+/* How many may be in stock. The last ones are taken one at a time. */
+static uint64_t room(const struct own_items *o)
+{
+    return o->most ? o->most : !o->open.n;
 }
 
 static uint64_t lacks(const struct own_items *o)
 {
-    uint64_t stock = runs_count(&o->stock), want = o->want;
+    uint64_t stock = runs_count(&o->stock), most = room(o);
 
-    if (o->over || o->ended || o->alone || (o->few && o->open.n))
-        return 0;
-    if (o->few)
-        want = 1;
-    return stock < want ? want - stock : 0;
+    most = o->want < most ? o->want : most;
+    return o->over || o->ended || o->alone || stock >= most ? 0 : most - stock;
 }
 
-/* A new stock is asked for when half of it is left, or when a take has found nothing. */
+/* A new stock is asked for when half of it is left. */
 bool own_due(const struct own_items *o, uint64_t now_ns)
 {
-    uint64_t since = now_ns - o->said_ns, lack = lacks(o);
+    uint64_t since = now_ns - o->said_ns, lack = lacks(o), stock = runs_count(&o->stock);
 
     if (!o->begun)
         return false;
-    if (!o->said_ns || (o->few && o->stock.n && o->open.n))
+    if (!o->said_ns || stock > room(o))
         return true;
-    if (lack && !o->asked && (2 * lack >= o->want || o->few))
+    if (lack >= stock && lack && !o->asked)
         return since >= HUNGRY_NS;
-    return o->news && !o->told.n && since >= (o->few ? HUNGRY_NS : NEWS_NS);
+    return o->news && !o->told.n && since >= (o->most ? NEWS_NS : HUNGRY_NS);
 }
 
-/* As many as were taken in AHEAD_NS, and twice as many where that was too few. */
+/* As many as were taken in `ahead`; twice as many where that was too few, as at the
+ * start. */
 static void look_rate(struct own_items *o, uint64_t now_ns)
 {
-    uint64_t since = now_ns - o->said_ns, took = o->took - o->said_took;
-    uint64_t most = 2 * o->want < WANT_MOST ? 2 * o->want : (uint64_t)WANT_MOST;
+    uint64_t since = now_ns - o->rate_ns, took = o->took - o->rate_took;
 
-    if (o->said_ns && since >= HUNGRY_NS) {
-        double rate = (double)took * (double)AHEAD_NS / (double)since;
-        uint64_t want = rate < (double)most ? (uint64_t)rate + 1 : most;
-        bool less = want < o->want && (since < NEWS_NS || o->hungry);
-        o->want = less ? o->want : want;
-    }
-    if (o->hungry && took)
-        o->want = most > o->want ? most : o->want;
+    if (o->hungry && o->want < WANT_MOST)
+        o->want *= 2;
     o->hungry = false;
-    o->said_took = o->took;
-    o->said_ns = now_ns;
+    if (o->rate_ns && since < o->ahead_ns / WINDOWS)
+        return;
+    double want = 1 + (double)took * (double)o->ahead_ns / (double)since;
+    uint64_t least = o->rate_ns ? o->want / 2 : o->want;
+    o->want = want < WANT_MOST ? (uint64_t)want : (uint64_t)WANT_MOST;
+    o->want = o->want < least ? least : o->want;
+    o->rate_ns = now_ns;
+    o->rate_took = o->took;
 }
 
 static void put(struct lease_list *list, const struct runs *set)
@@ -201,12 +209,26 @@ static bool tell_fresh(struct own_items *o)
     return good;
 }
 
+/* Gives the highest items back. */
+static bool trim(struct own_items *o)
+{
+    uint64_t keep = room(o), from = 0;
+
+    for (size_t k = 0; k < o->stock.n; k++) {
+        uint64_t n = o->stock.at[k].to - o->stock.at[k].from;
+        from = o->stock.at[k].from + (n < keep ? n : keep);
+        keep -= n < keep ? n : keep;
+        if (!keep)
+            break;
+    }
+    return keep > 0 || runs_remove(&o->stock, from, UINT64_MAX);
+}
+
 bool own_tell(struct own_items *o, struct lease_items *items, uint64_t now_ns)
 {
     look_rate(o, now_ns);
-    if (o->few && o->open.n)
-        runs_fini(&o->stock);
-    bool good = tell_fresh(o);
+    o->said_ns = now_ns;
+    bool good = trim(o) & tell_fresh(o);
     *items = (struct lease_items){.serial = ++o->serial, .have = o->have,
                                   .want = lacks(o), .end = o->end,
                                   .stock = runs_count(&o->stock)};
@@ -238,6 +260,6 @@ bool own_hear(struct own_items *o, const struct lease_deal *deal)
     own_end(o, deal->end);
     o->asked &= !deal->over && !deal->grant.n;
     o->over = deal->over && !o->stock.n;
-    o->few = deal->few;
+    o->most = deal->most;
     return good;
 }
