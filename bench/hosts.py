@@ -20,8 +20,12 @@ slow    one host of four is slow: its steps take ten times as long (steps), or i
         that can have a quorum, with quorum=3, too
 cuts    groups of 1 and 1, 2 and 2, 1 and 3 hosts (the first coordinator is alone) cannot reach each
         other for CUT_S, and then can again
+epoch   one pass over items that are dealt to four hosts, one of which has steps SLOWER times as long:
+        steps/s of the job / the sum of what each does alone, and how much later the slow one ends
+dealt   hosts but host3 are killed at random in such a pass, without slow ones, and come back: items
+        that are left out, and that are done twice
 
-A trainer of kills, join, slow and cuts is bench/cluster/member.c: a step each 5 ms, of which it works
+A trainer of all parts but loss and late is bench/cluster/member.c: a step each 5 ms, of which it works
 HOSTS_WORK_MS, so two cores are enough for four hosts; with less of it for several of these runs at once.
 Steps/s are of windows of 1 s, at each tenth of a second, from a trainer's first step to its end. Starting
 trainers take CPU, too: each 5 ms for which a trainer was ready to run and had no core (schedstat) counts as
@@ -31,7 +35,7 @@ BUILD: where the program is (build/gcc). HOSTS_PLANS: the plans, with spaces bet
 (4M): the model of kills and cuts. HOSTS_WORK_MS (1). HOSTS_LINK (1gbit). KILLS_MINUTES (30),
 LOSS_EXAMPLES (1000000), LOSS_SEEDS (8), JOIN_BYTES (1000M), JOIN_S (40: before the joiner), CUT_S (300),
 LATE_SHARES (0.1 0.3 0.6 one), LATE_STOP_S (0.4: a stop, on average), SLOW_S (15), SLOW_CASES (steps
-pauses link)."""
+pauses link), EPOCH_S (30: of the pass, at best), DEALT_KILLS (30)."""
 
 import json
 import math
@@ -52,6 +56,9 @@ HOSTS = pathlib.Path(os.environ.get("HOSTS", "/nowhere"))
 LINK = os.environ.get("HOSTS_LINK", "1gbit")
 RATE = {"gbit": 1e9, "mbit": 1e6}
 STEP_MS = 5
+EACH = 20                           # steps of an item that is dealt
+EPOCH = ("ma,every=40 ma,every=40,quorum=3 dasgd-delta,every=40,delay=20,quorum=3 "
+         "diloco,every=200,quorum=3 shadow-easgd,gap=40 shadow-bmuf,gap=40")
 SLOWER, PAUSED_S, PAUSE_EACH_S = 10, 2, 10
 SHADOW = "shadow-ma,gap=40 shadow-easgd,gap=40"      # a round each 0.2 s: four hosts have two cores
 DELAYED = "dasgd-delta,every=40,delay=40"
@@ -579,7 +586,66 @@ def part_slow():
                 one_model=one_model(job))
 
 
-PARTS = {"kills": part_kills, "loss": part_loss, "late": part_late, "join": part_join,
+def dealt(plan, items, slow_rank=None):
+    """Trainers that are dealt items of EACH steps."""
+    of = member(plan, bytes_of(setting("HOSTS_BYTES", "4M")), slow_rank)
+    return lambda rank, number: [*of(rank, number), str(items), str(EACH)]
+
+
+def items_of(job):
+    """(rank, item, ms) of each item that a trainer says it has done."""
+    return [(line["rank"], line["item"], line["ms"]) for life in job.lives
+            for line in life.lines() if line["kind"] == "item"]
+
+
+def ends_of(job):
+    """Waits until all end by themselves; how many items rank 3 knows of."""
+    for life in job.living():
+        if life.process.wait(120) != 0:
+            give_up(f"rank {life.rank}: {life.log.read_text()}")
+    known = [line for life in job.lives for line in life.lines() if line["kind"] == "known"]
+    return known[-1]["done"] if known else 0
+
+
+def part_epoch():
+    for plan in setting("HOSTS_PLANS", EPOCH).split():
+        speed_of_all = (3 + 1 / SLOWER) * 1e3 / STEP_MS
+        items = round(setting("EPOCH_S", 30.0) * speed_of_all / EACH)
+        job = Job(4, dealt(plan, items, 3))
+        known, done = ends_of(job), items_of(job)
+        began = min(life.lines()[0]["ms"] for life in job.lives)
+        last = {rank: max((ms for r, _, ms in done if r == rank), default=math.nan)
+                for rank in range(4)}
+        say("epoch", plan=plan, items=items, known=known, twice=len(done) - items,
+            job_to_alone=items * EACH / speed_of_all / ((max(last.values()) - began) / 1e3),
+            share_of_slow=sum(r == 3 for r, _, _ in done) / items * speed_of_all / 1e3 *
+            STEP_MS * SLOWER, slow_item_s=EACH * STEP_MS * SLOWER / 1e3,
+            slow_ends_later_s=(last[3] - max(last[rank] for rank in range(3))) / 1e3)
+
+
+def part_dealt():
+    """Kills of random hosts, but host3, in an epoch."""
+    kills = setting("DEALT_KILLS", 30)
+    for plan in setting("HOSTS_PLANS", f"{SHADOW} {DELAYED}").split():
+        chance, met = random.Random(plan), 0
+        items = round((2.5 * kills + 10) * 4e3 / STEP_MS / EACH)
+        job = Job(4, dealt(plan, items))
+        job.wait(60, lambda line: line["kind"] == "item" or line["steps"] > 0, "nobody begins")
+        while met < kills and len({item for _, item, _ in items_of(job)}) < 0.9 * items:
+            time.sleep(chance.uniform(0.5, 2.5))
+            rank = chance.randrange(3)
+            for life in job.living():
+                if life.rank == rank:
+                    life.kill()
+            met += 1
+            job.start(rank)
+        known, done = ends_of(job), items_of(job)
+        say("dealt", plan=plan, items=items, kills=met, known=known,
+            left_out=items - len({item for _, item, _ in done}),
+            twice=len(done) - len({item for _, item, _ in done}))
+
+
+PARTS = {"epoch": part_epoch, "dealt": part_dealt, "kills": part_kills, "loss": part_loss, "late": part_late, "join": part_join,
          "slow": part_slow, "cuts": part_cuts}
 
 

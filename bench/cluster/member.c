@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A trainer of a job whose hosts come and go, which tells how it fares: member PLAN BYTES
- * WORK_MS [STEP_MS]. The job is the launcher's: DESCANT_JOB, RANK, WORLD_SIZE.
+ * WORK_MS [STEP_MS [ITEMS STEPS]]. The job is the launcher's: DESCANT_JOB, RANK, WORLD_SIZE.
  *
  * A step begins STEP_MS, 5, after the one before, or at once where that is past: time that is
  * lost is not made up. It works on the replica for WORK_MS. So a step that waits is lost,
@@ -9,8 +9,13 @@
  *
  * JSON lines, with times in ms of CLOCK_MONOTONIC, which all hosts of a machine share:
  * start, once the job has let it in; about every 100 ms a window, with counts since the
- * start; and after SIGTERM, the final mean, end, with a hash of the model. Each has the
- * times at which main began, the job was opened, there was memory for the model, and the
+ * start; and after SIGTERM, the final mean, end, with a hash of the model.
+ *
+ * With ITEMS it is dealt so many, makes STEPS steps for each, and ends when all are done; a
+ * line `item` tells of each one. Rank 3 does alone, after the finish, what has died with
+ * others, and ends with a line `known`: how many items are done, in how many runs.
+ *
+ * The lines start, window and end have the times at which main began, the job was opened, there was memory for the model, and the
  * first step was done. */
 #include <descant.h>
 
@@ -19,11 +24,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { WINDOW_MS = 100, PIECE = 4096 };
+enum { WINDOW_MS = 100, PIECE = 4096, LAST = 3 /* rank */ };
 
 static volatile sig_atomic_t ends;
 static double main_ms, opened_ms, memory_ms, stepped_ms;
 static int64_t work_ns, step_ns = 5000000;
+static unsigned long long items, steps_each = 1;
 
 static void note(int signal)
 {
@@ -94,42 +100,99 @@ static void say(struct descant *job, const char *kind, const float *w, size_t n)
     fflush(stdout);
 }
 
-static void train(struct descant *job, float *w, size_t n)
+/* A step, at its time, and a line if one is due. */
+static void step(struct descant *job, float *w, size_t n, int rank)
 {
-    struct descant_members m;
-    if (descant_members(job, &m))
-        fail("members");
-    int64_t due_ns = now_ns(), said_ns = due_ns;
-    while (!ends) {
-        work(w, n, (float)m.rank);
-        if (descant_step(job))
-            fail("step");
-        int64_t now = now_ns();
-        stepped_ms = stepped_ms > 0 ? stepped_ms : now_ms();
-        if (now - said_ns >= WINDOW_MS * INT64_C(1000000)) {
-            say(job, "window", NULL, 0);
-            said_ns = now;
-        }
-        due_ns = due_ns + step_ns > now ? due_ns + step_ns : now;
-        struct timespec due = {due_ns / 1000000000, due_ns % 1000000000};
-        while (!ends && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL))
-            ;
+    static int64_t due_ns, said_ns;
+    due_ns = due_ns ? due_ns : now_ns();
+    said_ns = said_ns ? said_ns : due_ns;
+    work(w, n, (float)rank);
+    if (descant_step(job))
+        fail("step");
+    int64_t now = now_ns();
+    stepped_ms = stepped_ms > 0 ? stepped_ms : now_ms();
+    if (now - said_ns >= WINDOW_MS * INT64_C(1000000)) {
+        say(job, "window", NULL, 0);
+        said_ns = now;
     }
+    due_ns = due_ns + step_ns > now ? due_ns + step_ns : now;
+    struct timespec due = {due_ns / 1000000000, due_ns % 1000000000};
+    while (!ends && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL))
+        ;
+}
+
+static void say_item(struct descant *job, uint64_t item, int rank)
+{
+    printf("{\"kind\":\"item\",\"ms\":%.3f,\"rank\":%d,\"item\":%llu}\n", now_ms(), rank,
+           (unsigned long long)item);
+    fflush(stdout);
+    if (descant_deal_done(job, item))
+        fail("deal_done");
+}
+
+static void train(struct descant *job, float *w, size_t n, int rank)
+{
+    uint64_t item = 0;
+    if (!items) {
+        while (!ends)
+            step(job, w, n, rank);
+        return;
+    }
+    if (descant_deal_begin(job, NULL, 0) || descant_deal_end(job, items))
+        fail("deal_begin");
+    while (!ends) {
+        descant_status status = descant_deal_take(job, 0.1, &item);
+        if (status == DESCANT_TIMEOUT)
+            continue;
+        if (status != DESCANT_OK)
+            fail("deal_take");
+        if (item == DESCANT_NO_ITEM)
+            break;
+        for (unsigned long long k = 0; k < steps_each && !ends; k++)
+            step(job, w, n, rank);
+        if (!ends)
+            say_item(job, item, rank);
+    }
+    descant_worker_done(job);
+}
+
+/* After the finish: steps are not made any more, for nobody would have them. */
+static void do_rest(struct descant *job, int rank)
+{
+    static struct descant_items known[4096];
+    unsigned long long done = 0;
+    uint64_t item = 0;
+    size_t runs = 0;
+    if (descant_deal_rest(job))
+        fail("deal_rest");
+    while (descant_deal_take(job, 0, &item) == DESCANT_OK && item != DESCANT_NO_ITEM)
+        say_item(job, item, rank);
+    if (descant_deal_known(job, known, 4096, &runs))
+        fail("deal_known");
+    for (size_t k = 0; k < runs && k < 4096; k++)
+        done += known[k].to - known[k].from;
+    printf("{\"kind\":\"known\",\"rank\":%d,\"done\":%llu,\"runs\":%zu}\n", rank, done, runs);
+    fflush(stdout);
 }
 
 int main(int argc, char **argv)
 {
     struct descant_options o = descant_options_default();
     struct sigaction action = {.sa_handler = note};
+    struct descant_members m;
     struct descant *job;
     float *w = NULL;
     main_ms = now_ms();
-    if (argc != 4 && argc != 5)
+    if (argc != 4 && argc != 5 && argc != 7)
         return 2;
     size_t n = strtoull(argv[2], NULL, 10) / sizeof *w / PIECE * PIECE;
     o.plan = argv[1];
     work_ns = (int64_t)(1e6 * strtod(argv[3], NULL));
-    if (argc == 5)
+    if (argc == 7) {
+        items = strtoull(argv[5], NULL, 10);
+        steps_each = strtoull(argv[6], NULL, 10);
+    }
+    if (argc > 4)
         step_ns = (int64_t)(1e6 * strtod(argv[4], NULL));
     sigaction(SIGTERM, &action, NULL);
     if (descant_open(&job, &o))
@@ -141,9 +204,13 @@ int main(int argc, char **argv)
     if (descant_start(job))
         fail("start");
     say(job, "start", NULL, 0);
-    train(job, w, n);
+    if (descant_members(job, &m))
+        fail("members");
+    train(job, w, n, m.rank);
     if (descant_finish(job, DESCANT_FINAL_MEAN))
         fail("finish");
     say(job, "end", w, n);
+    if (items && m.rank == LAST)
+        do_rest(job, m.rank);
     return descant_close(job) != DESCANT_OK;
 }
