@@ -57,7 +57,7 @@ LINK = os.environ.get("HOSTS_LINK", "1gbit")
 RATE = {"gbit": 1e9, "mbit": 1e6}
 STEP_MS = 5
 EACH = 20                           # steps of an item that is dealt
-EPOCH = ("ma,every=40 ma,every=40,quorum=3 dasgd-delta,every=40,delay=20,quorum=3 "
+EPOCH = ("ma,every=40,quorum=3 dasgd-delta,every=40,delay=20,quorum=3 "
          "diloco,every=200,quorum=3 shadow-easgd,gap=40 shadow-bmuf,gap=40")
 SLOWER, PAUSED_S, PAUSE_EACH_S = 10, 2, 10
 SHADOW = "shadow-ma,gap=40 shadow-easgd,gap=40"      # a round each 0.2 s: four hosts have two cores
@@ -601,7 +601,7 @@ def items_of(job):
 def ends_of(job):
     """Waits until all end by themselves; how many items rank 3 knows of."""
     for life in job.living():
-        if life.process.wait(120) != 0:
+        if life.process.wait(600) != 0:
             give_up(f"rank {life.rank}: {life.log.read_text()}")
     known = [line for life in job.lives for line in life.lines() if line["kind"] == "known"]
     return known[-1]["done"] if known else 0

@@ -285,49 +285,49 @@ DESCANT_API descant_status descant_agree_any(struct descant *job, int *flag);
 DESCANT_API descant_status descant_agree_broadcast(struct descant *job, void *bytes,
                                                    size_t room, size_t *n, int from);
 
-/* Work by need: numbered items (chunks of files, batches, samples: 0, 1, 2 and so on) are
- * dealt to the trainers of several machines (mpi, tcp). A slow trainer gets fewer, one
- * that comes late gets its share, and what a dead one had goes to others. The coordinator
- * deals; each trainer is dealt about a second of work ahead, so none waits, and near the
- * end one item at a time, so that all end together. An item counts as done once an
- * exchange that began after it has merged: then other trainers have its steps. Each item
- * is done at least once, and more than once only where its trainer dies, or is cut off,
- * while it has the item. Any thread may call these. */
 struct descant_items {
     uint64_t from, to;              /* from, from + 1, … to - 1 */
 };
 
 #define DESCANT_NO_ITEM UINT64_MAX
 
-/* After start, before the first take: this trainer will take items. `done`: n runs of
- * items that were done before, as a checkpoint has them; all trainers' lists are joined.
- * UNSUPPORTED where all trainers are on one machine: they share memory, and can count in
- * it. */
+/* Work by need: numbered items (chunks of files, batches, samples: 0, 1, 2 and so on) are
+ * dealt to the trainers of several machines (mpi, tcp). A slow trainer gets fewer, one
+ * that comes late gets its share, and what a dead one had goes to the others. Each
+ * trainer has as much work in stock as it does in the time after which it counts as dead,
+ * so it works on where it is cut off for less. When nothing is left to be dealt, stocks
+ * are shared out anew, and in the end each trainer has one item: all end together.
+ *
+ * An item is done once an exchange has merged that began after descant_deal_done: then
+ * others have its steps. No item is left out. An item is done twice only where its
+ * trainer died, or was cut off for so long that it counted as dead. Any thread may call
+ * these, after start.
+ *
+ * begin: this trainer will take items. `done`: n runs of items that were done before, as
+ * a checkpoint has them; all trainers' lists are joined. UNSUPPORTED where all trainers
+ * are on one machine: they share memory, and can count in it. end: there are no items
+ * from `end` on; the least end that any trainer gives counts.
+ *
+ * take: sets *item to this trainer's next item. TIMEOUT: none was there for wait_s
+ * seconds, and one may come. DESCANT_NO_ITEM: all have been dealt, and this trainer may
+ * finish once it has done those that it took. done: all steps of the item were made.
+ * back: the item is for others.
+ *
+ * known: writes the first `room` runs of items that are done, as far as this trainer
+ * knows, and those that it has made all steps of, and into *n how many runs there are: a
+ * checkpoint of its replica has to name these. rest: after finish, `take` gives this
+ * trainer all items that nobody has done, since they were with a trainer that died at the
+ * end. One trainer does them, alone. */
 DESCANT_API descant_status descant_deal_begin(struct descant *job,
                                               const struct descant_items *done, size_t n);
-
-/* There are no items from `end` on. The least end counts that any trainer gives. */
 DESCANT_API descant_status descant_deal_end(struct descant *job, uint64_t end);
-
-/* Sets *item to this trainer's next item. TIMEOUT: none was there for wait_s seconds, and
- * one may come. OK with DESCANT_NO_ITEM: all items have been dealt, so this trainer
- * finishes once it has done those that it has. */
 DESCANT_API descant_status descant_deal_take(struct descant *job, double wait_s,
                                              uint64_t *item);
-
-/* All steps of the item have been made; or none, and it goes to the others. */
 DESCANT_API descant_status descant_deal_done(struct descant *job, uint64_t item);
 DESCANT_API descant_status descant_deal_back(struct descant *job, uint64_t item);
-
-/* Writes the first `room` runs of items that are done, as far as this trainer knows, with
- * those that it has done itself, and into *n how many there are: what a checkpoint of its
- * replica has to name. */
 DESCANT_API descant_status descant_deal_known(struct descant *job,
                                               struct descant_items *out, size_t room,
                                               size_t *n);
-
-/* After finish: from now on `take` gives this trainer the items that died with others,
- * and that nobody has done. For one trainer, which does them alone. */
 DESCANT_API descant_status descant_deal_rest(struct descant *job);
 
 /* To load a checkpoint: pause; overwrite the replica; outer_load, if an outer state was
