@@ -24,6 +24,8 @@ epoch   one pass over items that are dealt to four hosts, one of which has steps
         steps/s of the job / the sum of what each does alone, and how much later the slow one ends
 dealt   hosts but host3 are killed at random in such a pass, without slow ones, and come back: items
         that are left out, and that are done twice
+leave   one of three hosts with a model of JOIN_BYTES leaves: the seconds until its steps are with the
+        others, and until it is gone
 
 A trainer of all parts but loss and late is bench/cluster/member.c: a step each 5 ms, of which it works
 HOSTS_WORK_MS, so two cores are enough for four hosts; with less of it for several of these runs at once.
@@ -504,6 +506,26 @@ def part_join():
             one_model=one_model(job))
 
 
+def part_leave():
+    size = bytes_of(setting("JOIN_BYTES", "1000M"))
+    for plan in setting("HOSTS_PLANS", f"{SHADOW} {DELAYED}").split():
+        job = Job(3, member(plan, size))
+        job.together(300)
+        job.rest(setting("JOIN_S", 40.0))
+        leaver = job.lives[1]
+        leaver.ended_ms = now_ms()
+        leaver.process.send_signal(signal.SIGUSR1)
+        leaver.process.wait(120)
+        left = [line for line in leaver.lines() if line["kind"] == "left"]
+        gone_s = (now_ms() - leaver.ended_ms) / 1e3
+        job.rest(20)
+        ended = [life.last() for life in job.living()]
+        job.finish()
+        say("leave", plan=plan, link=LINK, bytes=size, gone_s=gone_s,
+            left_s=left and (left[0]["ms"] - left[0]["told_ms"]) / 1e3, why=left and left[0]["why"],
+            steps=[line["steps"] for line in ended], rounds=[line["rounds"] for line in ended])
+
+
 CUTS = {"1/1": (2, [1]), "2/2": (4, [2, 3]), "1/3": (4, [0])}
 
 
@@ -645,7 +667,7 @@ def part_dealt():
             twice=len(done) - len({item for _, item, _ in done}))
 
 
-PARTS = {"epoch": part_epoch, "dealt": part_dealt, "kills": part_kills, "loss": part_loss, "late": part_late, "join": part_join,
+PARTS = {"epoch": part_epoch, "dealt": part_dealt, "kills": part_kills, "loss": part_loss, "late": part_late, "join": part_join, "leave": part_leave,
          "slow": part_slow, "cuts": part_cuts}
 
 

@@ -13,11 +13,12 @@
 
 #include <math.h>
 
-enum { N = 2000, MOST = 4, ITEMS = 400, STEPS = 4, SLOW = 10 };
+enum { N = 2000, MOST = 4, ITEMS = 400, MANY = 3000, STEPS = 4, SLOW = 10, KILLS = 30 };
 #define STEP_NS UINT64_C(500000)
 
 static struct deal_page {
-    _Atomic int times[ITEMS];           /* that its steps were made */
+    int items;                          /* set before the trainers begin */
+    _Atomic int times[MANY];            /* that its steps were made */
     _Atomic int done[MOST];             /* by each trainer */
     _Atomic uint64_t last_ns[MOST];     /* when */
     _Atomic int rest;                   /* items that were done alone, in the end */
@@ -31,7 +32,7 @@ static int founders, slow, first;
 
 static bool is_made(struct descant *job, int rank, float *w, uint64_t item, bool alone)
 {
-    if (item >= ITEMS)
+    if (item >= (uint64_t)page->items)
         return false;
     for (int k = 0; k < STEPS; k++) {
         for (int i = 0; i < N; i++)
@@ -76,7 +77,7 @@ static int train(int rank, int size)
 
     if (descant_start(job) != DESCANT_OK ||
         descant_deal_begin(job, &before, 1) != DESCANT_OK ||
-        descant_deal_end(job, ITEMS) != DESCANT_OK)
+        descant_deal_end(job, (uint64_t)page->items) != DESCANT_OK)
         return 2;
     if (!work_on(job, rank, w, false))
         return 3;
@@ -87,7 +88,7 @@ static int train(int rank, int size)
                           !work_on(job, rank, w, true)))
         return 5;
     if (rank == first && (descant_deal_known(job, known, ITEMS, &n) != DESCANT_OK ||
-                          n != 1 || known[0].from != 0 || known[0].to != ITEMS))
+                          n != 1 || known[0].from != 0 || known[0].to != (uint64_t)page->items))
         return 6;
     return descant_close(job) == DESCANT_OK ? 0 : 7;
 }
@@ -104,7 +105,7 @@ static void begin(int rank)
     pids[rank] = pid;
 }
 
-static void begin_all(const char *of_plan, int ranks)
+static void begin_all(const char *of_plan, int ranks, int items)
 {
     struct tcp_options at;
 
@@ -113,6 +114,7 @@ static void begin_all(const char *of_plan, int ranks)
     tcp_test_address(&at, "127.0.0.1", MOST);
     snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=%d,dead=2s", at.port, MOST);
     page = share_memory(sizeof *page);
+    page->items = items;
     plan = of_plan;
     founders = ranks;
     for (int k = 0; k < ranks; k++)
@@ -138,7 +140,7 @@ static int count_twice(void)
 {
     int twice = 0;
 
-    for (int i = 0; i < ITEMS; i++) {
+    for (int i = 0; i < page->items; i++) {
         ck_assert_msg((page->times[i] > 0) == (i >= 10), "item %d was made %d times", i,
                       page->times[i]);
         twice += page->times[i] > 1;
@@ -166,7 +168,7 @@ START_TEST(each_item_is_done_once)
     bool waits = strncmp(plans[_i], "ma", 2) == 0 || strncmp(plans[_i], "di", 2) == 0 ||
                  strncmp(plans[_i], "da", 2) == 0 || strncmp(plans[_i], "ea", 2) == 0;
     slow = 1;
-    begin_all(plans[_i], 3);
+    begin_all(plans[_i], 3, ITEMS);
     end_all(3, -1);
     ck_assert_int_eq(count_twice(), 0);
     ck_assert_int_eq(page->rest, 0);
@@ -188,7 +190,7 @@ START_TEST(what_a_dead_one_had_is_done)
 
     slow = dies;
     first = 1;
-    begin_all(_i % 3 ? "shadow-ma" : "dasgd-delta,every=4,delay=2", 3);
+    begin_all(_i % 3 ? "shadow-ma" : "dasgd-delta,every=4,delay=2", 3, ITEMS);
     AWAIT(done_by_all(3) >= at && page->done[dies] > 0);
     kill(pids[dies], SIGKILL);
     end_of(pids[dies]);
@@ -197,25 +199,29 @@ START_TEST(what_a_dead_one_had_is_done)
 }
 END_TEST
 
-/* Whoever has gone comes again, over and over. */
+/* Any but one is killed, at any moment, and comes again, over and over. */
 START_TEST(deaths_and_comings)
 {
+    struct rng rng;
+    rng_init(&rng, (uint64_t)_i + 1);
     slow = -1;
     first = 1;
-    begin_all("shadow-easgd", 3);
-    for (int round = 0; round < 4; round++) {
-        int dies = 2 * (round % 2), before = page->done[1];
-        AWAIT(page->done[1] > before + 4);
+    begin_all(_i ? "dasgd-delta,every=4,delay=2" : "shadow-easgd", 3, MANY);
+    for (int round = 0; round < KILLS; round++) {
+        int dies = rng_next(&rng) % 2 ? 2 : 0, before = page->done[1];
+        AWAIT(page->done[1] > before + 2);
+        clock_sleep_until(clock_now_ns() + rng_next(&rng) % 8000000);
         kill(pids[dies], SIGKILL);
         end_of(pids[dies]);
-        page->hold = true;              /* after an item each */
+        page->hold = true;              /* after an item each, lest they end before it comes */
         before = page->done[dies];
         begin(dies);
         AWAIT(page->done[dies] > before);
         page->hold = false;
     }
     end_all(3, -1);
-    count_twice();
+    int twice = count_twice();
+    ck_assert_msg(twice < MANY / 10, "%d of %d items were done twice", twice, MANY);
 }
 END_TEST
 
@@ -223,7 +229,7 @@ START_TEST(a_late_one_gets_its_share)
 {
     slow = -1;
     first = 0;
-    begin_all("shadow-easgd", 2);
+    begin_all("shadow-easgd", 2, ITEMS);
     AWAIT(done_by_all(2) >= ITEMS / 4);
     page->hold = true;
     begin(2);
@@ -313,7 +319,7 @@ int main(int argc, char **argv)
     tcase_set_timeout(all, 120);
     tcase_add_loop_test(all, each_item_is_done_once, 0, PLANS);
     tcase_add_loop_test(all, what_a_dead_one_had_is_done, 0, 4);
-    tcase_add_test(all, deaths_and_comings);
+    tcase_add_loop_test(all, deaths_and_comings, 0, 2);
     tcase_add_test(all, a_late_one_gets_its_share);
     tcase_add_test(all, one_machine_deals_nothing);
 #ifndef __SANITIZE_THREAD__

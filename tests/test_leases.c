@@ -83,7 +83,7 @@ static struct world {
     struct rng rng;
     int n;
     uint64_t items, now_ns, epoch;
-    bool knows_end, faults, was_fault;
+    bool knows_end, faults, was_fault, changes;     /* changes: of the dealer, now and then */
     int dealer;
     struct side of[RANKS];
     struct word words[RANKS][RANKS][WORDS];     /* from, to: in order */
@@ -126,12 +126,11 @@ static void next_epoch(void)
     w.epoch++;
     for (int k = 0; k < w.n; k++)
         w.of[k].member = w.of[k].alive;
-    if (!w.of[w.dealer].alive || (w.faults && !below(4)))
-        for (int k = 0; k < w.n; k++)
-            if (w.of[k].alive) {
-                w.dealer = k;
-                break;
-            }
+    if (w.changes)
+        w.dealer = (int)below((uint64_t)w.n);
+    for (int k = 0; k < w.n && (!w.of[w.dealer].alive || (w.faults && !below(4))); k++)
+        if (w.of[k].alive)
+            w.dealer = k;
 }
 
 static void send(int from, int to, const struct word *word)
@@ -291,7 +290,7 @@ static void step(void)
     }
     if (w.faults && !below(400))
         fault();
-    if (w.faults && !below(300))
+    if ((w.faults || w.changes) && !below(300))
         next_epoch();
 }
 
@@ -309,6 +308,7 @@ static void end_alone(void)
     struct side *s = &w.of[w.dealer];
     bool good;
     uint64_t item;
+    w.changes = false;
     leases_tell_all(&s->leases);
     for (int k = 0; k < 100; k++)
         step();
@@ -347,7 +347,7 @@ static void all_end_together(uint64_t seed)
                   (int)seed, (double)(last - first) * 1e-9);
 }
 
-static void a_world(uint64_t seed, bool faults)
+static void a_world(uint64_t seed, bool faults, bool changes)
 {
     rng_init(&w.rng, seed);
     w.n = 1 + (int)below(RANKS);
@@ -355,6 +355,7 @@ static void a_world(uint64_t seed, bool faults)
     w.knows_end = below(2);
     w.faults = faults;
     w.was_fault = false;
+    w.changes = changes;
     w.now_ns = STEP_NS;
     w.dealer = 0;
     memset(w.truth, 0, sizeof w.truth);
@@ -374,7 +375,7 @@ static void a_world(uint64_t seed, bool faults)
         step();
     ck_assert_msg(k < CALM_STEPS, "seed %d does not end", (int)seed);
     nothing_is_done_that_is_not();
-    if (!faults && w.knows_end && w.items >= FEW_ITEMS * (uint64_t)w.n)
+    if (!faults && !changes && w.knows_end && w.items >= FEW_ITEMS * (uint64_t)w.n)
         all_end_together(seed);
     end_alone();
     for (uint64_t i = 0; i < w.items; i++) {
@@ -390,14 +391,22 @@ static void a_world(uint64_t seed, bool faults)
 START_TEST(each_item_is_done_once)
 {
     for (int k = 0; k < SETS; k++)
-        a_world((uint64_t)(_i * SETS + k + 1), false);
+        a_world((uint64_t)(_i * SETS + k + 1), false, false);
+}
+END_TEST
+
+/* Words that are under way then are lost. */
+START_TEST(another_dealer_knows_what_all_have)
+{
+    for (int k = 0; k < SETS; k++)
+        a_world((uint64_t)(_i * SETS + k + 1), false, true);
 }
 END_TEST
 
 START_TEST(nothing_is_left_out)
 {
     for (int k = 0; k < SETS; k++)
-        a_world((uint64_t)(_i * SETS + k + 1), true);
+        a_world((uint64_t)(_i * SETS + k + 1), true, false);
 }
 END_TEST
 
@@ -406,6 +415,7 @@ int main(void)
     TCase *sets = new_case("runs", 60), *worlds = new_case("worlds", 120);
     tcase_add_loop_test(sets, runs_are_as_plain_sets, 0, 20);
     tcase_add_loop_test(worlds, each_item_is_done_once, 0, 2);
+    tcase_add_loop_test(worlds, another_dealer_knows_what_all_have, 0, 2);
     tcase_add_loop_test(worlds, nothing_is_left_out, 0, 2);
     return run_cases(sets, worlds, NULL);
 }

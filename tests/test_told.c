@@ -410,6 +410,27 @@ START_TEST(the_others_train_what_a_dead_one_had)
 }
 END_TEST
 
+/* The first host evaluates, after so many examples of all, and ends the run for all. */
+START_TEST(patience_ends_all)
+{
+    struct train_options o = of_job();
+    o.eval = held_out;
+    o.eval_every = 5 * ROWS;
+    o.patience = 2;
+    o.lr = 0.5;
+    for (int k = 0; k < TRAINERS; k++)
+        begin_one(&o, k);
+    for (int k = 0; k < TRAINERS; k++)
+        ck_assert_msg(end_within(pids[k], 60) == 0, "%s", said);
+    char *why = strstr(said, "no gain in 2 evaluations; the best loss was ");
+    ck_assert_msg(why && !strstr(why + 1, "no gain in"), "%s", said);
+    double at = strtod(strstr(why, ", at ") + 5, NULL);
+    ck_assert_msg(at >= 5 * ROWS && at < examples_of_all(), "%s", said);
+    ck_assert_msg(fabs(logged("eval", "examples") - 15 * ROWS) < 12 * ROWS, "%g",
+                  logged("eval", "examples"));
+}
+END_TEST
+
 /* One is killed and one leaves: both stay in the table with what they did, also where the
  * first host is the one that leaves, and another one reports. */
 START_TEST(those_that_have_gone_stay_in_the_table)
@@ -594,6 +615,7 @@ int main(int argc, char **argv)
     tcase_add_test(leave, one_is_told_and_dies);
     tcase_add_test(leave, a_file_of_another_run_is_not_taken_over);
     tcase_add_test(whole, the_summary_has_all_hosts_and_the_slow_one);
+    tcase_add_test(whole, patience_ends_all);
     tcase_add_loop_test(whole, the_others_train_what_a_dead_one_had, 0, 2);
     tcase_add_loop_test(whole, those_that_have_gone_stay_in_the_table, 0, 2);
     tcase_add_test(twice, another_signal_ends_it_at_once);

@@ -11,6 +11,8 @@
  * start, once the job has let it in; about every 100 ms a window, with counts since the
  * start; and after SIGTERM, the final mean, end, with a hash of the model.
  *
+ * After SIGUSR1 it leaves alone, within 25 s, and tells how that went: left.
+ *
  * With ITEMS it is dealt so many, makes STEPS steps for each, and ends when all are done; a
  * line `item` tells of each one. Rank 3 does alone, after the finish, what has died with
  * others, and ends with a line `known`: how many items are done, in how many runs.
@@ -23,6 +25,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+
+#define LEAVES_S 25.0
 
 enum { WINDOW_MS = 100, PIECE = 4096, LAST = 3 /* rank */ };
 
@@ -195,6 +199,7 @@ int main(int argc, char **argv)
     if (argc > 4)
         step_ns = (int64_t)(1e6 * strtod(argv[4], NULL));
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
     if (descant_open(&job, &o))
         fail("open");
     opened_ms = now_ms();
@@ -207,6 +212,15 @@ int main(int argc, char **argv)
     if (descant_members(job, &m))
         fail("members");
     train(job, w, n, m.rank);
+    if (ends == SIGUSR1) {
+        double told_ms = now_ms();
+        descant_tell(job);
+        descant_status status = descant_part(job, LEAVES_S);
+        printf("{\"kind\":\"left\",\"ms\":%.3f,\"told_ms\":%.3f,\"why\":\"%s\"}\n", now_ms(),
+               told_ms, descant_status_text(status));
+        fflush(stdout);
+        return descant_close(job) != DESCANT_OK;
+    }
     if (descant_finish(job, DESCANT_FINAL_MEAN))
         fail("finish");
     say(job, "end", w, n);

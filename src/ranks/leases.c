@@ -2,8 +2,6 @@
 /* The dealer. */
 #include "ranks/leases.h"
 
-#include <string.h>
-
 struct lessee {
     uint64_t generation;        /* 0: no member */
     bool told;                  /* what it has is known */
@@ -96,6 +94,12 @@ bool leases_member(struct leases *l, int rank, uint64_t generation)
     return good;
 }
 
+void leases_tell_all(struct leases *l)
+{
+    for (int k = 0; k < l->size; k++)
+        l->of[k].tell |= l->of[k].generation != 0;
+}
+
 /* Who has told nothing yet has nothing that this dealer gave. */
 bool leases_hear(struct leases *l, int rank, const struct lease_items *items)
 {
@@ -121,6 +125,8 @@ bool leases_hear(struct leases *l, int rank, const struct lease_items *items)
     of->tell |= !of->asks;
     of->told = true;
     of->recalled = false;
+    if (items->end < l->end)
+        leases_tell_all(l);
     l->end = items->end < l->end ? items->end : l->end;
     return good;
 }
@@ -131,12 +137,6 @@ bool leases_merged(struct leases *l, int rank)
 
     /* its last run may be the wide one; those items are done twice then */
     return take_done(l, of->trained.at, of->trained.n - (of->wide && of->trained.n));
-}
-
-void leases_tell_all(struct leases *l)
-{
-    for (int k = 0; k < l->size; k++)
-        l->of[k].tell |= l->of[k].generation != 0;
 }
 
 /* --- dealing --- */
@@ -205,8 +205,11 @@ static void grant(struct leases *l, struct lessee *of, uint64_t n)
 /* The lowest that there is room for. */
 static void put(struct lease_list *list, const struct runs *set)
 {
-    list->n = set->n < LEASES_RUNS ? (uint32_t)set->n : LEASES_RUNS;
-    memcpy(list->at, set->at, list->n * sizeof *list->at);
+    list->n = 0;
+    while (list->n < set->n && list->n < LEASES_RUNS) {
+        list->at[list->n] = set->at[list->n];
+        list->n++;
+    }
 }
 
 /* Who asks while nothing is free waits until others have given theirs back, or have gone.

@@ -2,8 +2,6 @@
 /* A rank's own items. */
 #include "ranks/leases.h"
 
-#include <string.h>
-
 #define NEWS_NS UINT64_C(250000000)     /* news wait so long for more */
 #define HUNGRY_NS UINT64_C(5000000)
 

@@ -70,9 +70,11 @@ void judge_patience(struct trainer *t)
 {
     struct patience p = patience_of(t->board);
 
-    if (patience_over(&p, t->options->patience))
-        board_stop(t->board, STOP_EARLY,
-                   "no gain in %u evaluation%s; the best loss was %.5f, at %llu examples",
-                   p.worse, p.worse == 1 ? "" : "s", p.best,
-                   (unsigned long long)p.best_at);
+    if (!patience_over(&p, t->options->patience))
+        return;
+    board_stop(t->board, STOP_EARLY,
+               "no gain in %u evaluation%s; the best loss was %.5f, at %llu examples",
+               p.worse, p.worse == 1 ? "" : "s", p.best, (unsigned long long)p.best_at);
+    if (t->deals)               /* the others end once they have done what they have */
+        descant_deal_end(t->job, 0);
 }

@@ -143,7 +143,7 @@ static bool wants_evals(const struct trainer *t)
 
 static void see_to_eval(struct trainer *t)
 {
-    struct held_out h = {.at = board_sum(t->board).n};
+    struct held_out h = {.at = whole_sum(t).n};
     uint64_t every = (uint64_t)t->options->eval_every;
     uint64_t at = atomic_load_explicit(&t->board->eval_at, RELAXED);
 
@@ -175,7 +175,7 @@ struct pace {
 static uint32_t keeper_tick(struct trainer *t, struct pace *pace)
 {
     uint64_t every = (uint64_t)t->options->eval_every;
-    struct pace now = {board_sum(t->board).n, clock_now_ns()};
+    struct pace now = {whole_sum(t).n, clock_now_ns()};
 
     if (!wants_evals(t) || !board_reports(t->board, t->seat))
         return TICK_NS;
@@ -275,7 +275,7 @@ static void *monitor(void *of)
 static void *keeper(void *of)
 {
     struct trainer *t = of;
-    struct pace pace = {board_sum(t->board).n, clock_now_ns()};
+    struct pace pace = {whole_sum(t).n, clock_now_ns()};
 
     nn_thread_init();
     while (rest(t, keeper_tick(t, &pace)))

@@ -87,11 +87,6 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
                         "stdin cannot be shared by %d hosts: --data needs files that "
                         "all of them have",
                         t->hosts);
-    if (t->hosts > 1 && o->patience)
-        return log_fail(&t->log, DESCANT_UNSUPPORTED,
-                        "--patience is for one host: this run has %d, and the others "
-                        "would not stop",
-                        t->hosts);
     return others_settle(t);
 }
 
