@@ -352,6 +352,7 @@ static void take_part(struct ranks_world *w, int rank, const struct fabric_part 
         memcpy(t->next, w->elastic ? part->out : part->outer[0], w->n * sizeof *t->next);
         t->came &= t->lineage == part->note;
         t->lineage = part->note;
+        world_deal_loses(w, rank);
     }
     else if (t->finished)
         t->took = false;

@@ -201,6 +201,7 @@ void world_deal_turn(struct ranks_world *w, int rank);
 uint64_t world_deal_due(const struct ranks_world *w, int rank);
 void world_deal_begins(struct ranks_world *w, int rank);        /* an exchange */
 void world_deal_merges(struct ranks_world *w, int rank);
+void world_deal_loses(struct ranks_world *w, int rank);
 void world_deal_check(struct ranks_world *w);
 void world_deal_check_calm(struct ranks_world *w);    /* takes a second */
 

@@ -9,6 +9,8 @@
 #include "ranks/leases.h"
 #include "ranks_world.h"
 
+#include <string.h>
+
 enum { ITEM_NS = 200000000 };
 
 #define CALM_S 1.0
@@ -54,6 +56,18 @@ void world_deal_merges(struct ranks_world *w, int rank)
     ranks_deals.merged(t->f);
 }
 
+/* A state replaces what it has trained. */
+void world_deal_loses(struct ranks_world *w, int rank)
+{
+    struct world_trainer *t = &w->trainers[rank];
+
+    if (!w->deals || !t->deal.begun)
+        return;
+    memset(t->deal.trained, 0, sizeof t->deal.trained);
+    memset(t->deal.brought, 0, sizeof t->deal.brought);
+    ranks_deals.lost(t->f);
+}
+
 void world_deal_turn(struct ranks_world *w, int rank)
 {
     struct world_trainer *t = &w->trainers[rank];
@@ -63,7 +77,7 @@ void world_deal_turn(struct ranks_world *w, int rank)
     if (!w->deals || !t->states)
         return;
     if (!d->begun) {
-        ranks_deals.begin(t->f, NULL, 0);
+        ranks_deals.begin(t->f, NULL, 0, false);
         ranks_deals.end(t->f, WORLD_ITEMS);
         d->begun = true;
     }

@@ -12,6 +12,7 @@
 #include "harness/wait.h"
 
 #include <math.h>
+#include <pthread.h>
 
 enum { N = 2000, MOST = 4, ITEMS = 400, MANY = 3000, STEPS = 4, SLOW = 10, KILLS = 30 };
 #define STEP_NS UINT64_C(500000)
@@ -22,13 +23,13 @@ static struct deal_page {
     _Atomic int done[MOST];             /* by each trainer */
     _Atomic uint64_t last_ns[MOST];     /* when */
     _Atomic int rest;                   /* items that were done alone, in the end */
-    _Atomic bool hold;                  /* nobody takes an item */
+    _Atomic bool slowly;                /* all rest after each item */
 } *page;
 
 static char address[300];
 static const char *plan;
 static pid_t pids[MOST];
-static int founders, slow, first;
+static int founders, slow, first, threads = 1, stops = -1;    /* stops: after a few items */
 
 static bool is_made(struct descant *job, int rank, float *w, uint64_t item, bool alone)
 {
@@ -47,6 +48,14 @@ static bool is_made(struct descant *job, int rank, float *w, uint64_t item, bool
     return descant_deal_done(job, item) == DESCANT_OK;
 }
 
+struct worker {
+    struct descant *job;
+    float *w;
+    int rank;
+    bool good;
+    pthread_t thread;
+};
+
 /* True: all have been dealt. */
 static bool work_on(struct descant *job, int rank, float *w, bool alone)
 {
@@ -61,9 +70,36 @@ static bool work_on(struct descant *job, int rank, float *w, bool alone)
         page->rest += status == DESCANT_OK && alone;
         if (status != DESCANT_OK && status != DESCANT_TIMEOUT)
             return false;
-        while (page->hold && status == DESCANT_OK)
-            clock_sleep_until(clock_now_ns() + STEP_NS);
+        if (rank == stops && page->done[rank] > 3)
+            return true;
+        if (page->slowly && status == DESCANT_OK)
+            clock_sleep_until(clock_now_ns() + 40 * STEP_NS);
     }
+}
+
+static void *work(void *of)
+{
+    struct worker *me = of;
+    me->good = work_on(me->job, me->rank, me->w, false);
+    descant_worker_done(me->job);
+    return NULL;
+}
+
+/* In so many threads, whose steps may wait for each other. */
+static bool work_in_threads(struct descant *job, int rank, float *w)
+{
+    struct worker workers[4];
+    bool good = true;
+
+    for (int k = 0; k < threads; k++) {
+        workers[k] = (struct worker){.job = job, .w = w, .rank = rank};
+        pthread_create(&workers[k].thread, NULL, work, &workers[k]);
+    }
+    for (int k = 0; k < threads; k++) {
+        pthread_join(workers[k].thread, NULL);
+        good &= workers[k].good;
+    }
+    return good;
 }
 
 /* The first 10 were done before. */
@@ -79,9 +115,8 @@ static int train(int rank, int size)
         descant_deal_begin(job, &before, 1) != DESCANT_OK ||
         descant_deal_end(job, (uint64_t)page->items) != DESCANT_OK)
         return 2;
-    if (!work_on(job, rank, w, false))
+    if (!work_in_threads(job, rank, w))
         return 3;
-    descant_worker_done(job);
     if (descant_finish(job, DESCANT_FINAL_MEAN) != DESCANT_OK)
         return 4;
     if (rank == first && (descant_deal_rest(job) != DESCANT_OK ||
@@ -183,6 +218,32 @@ START_TEST(each_item_is_done_once)
 }
 END_TEST
 
+/* A thread with an item waits, in its steps, for one that waits for an item. */
+START_TEST(threads_that_wait_for_each_other_end)
+{
+    slow = -1;
+    threads = 2 + _i % 2;
+    begin_all(_i < 2 ? "ma,every=2" : "dasgd,every=4,delay=2", 2, 61 + _i);
+    end_all(2, -1);
+    ck_assert_int_eq(count_twice(), 0);
+    ck_assert_int_eq(page->rest, 0);
+}
+END_TEST
+
+/* It finishes with items in stock, and waits for the others. */
+START_TEST(one_that_stops_early_holds_nobody_up)
+{
+    slow = -1;
+    stops = _i ? 1 : 0;
+    first = 2;
+    begin_all("shadow-ma", 3, ITEMS);
+    end_all(3, -1);
+    ck_assert_int_eq(count_twice(), 0);
+    ck_assert_int_eq(page->rest, 0);
+    ck_assert_int_lt(page->done[stops], 20);
+}
+END_TEST
+
 /* Also the coordinator; and at the end. */
 START_TEST(what_a_dead_one_had_is_done)
 {
@@ -213,11 +274,11 @@ START_TEST(deaths_and_comings)
         clock_sleep_until(clock_now_ns() + rng_next(&rng) % 8000000);
         kill(pids[dies], SIGKILL);
         end_of(pids[dies]);
-        page->hold = true;              /* after an item each, lest they end before it comes */
+        page->slowly = true;            /* lest they end before it comes */
         before = page->done[dies];
         begin(dies);
         AWAIT(page->done[dies] > before);
-        page->hold = false;
+        page->slowly = false;
     }
     end_all(3, -1);
     int twice = count_twice();
@@ -231,10 +292,10 @@ START_TEST(a_late_one_gets_its_share)
     first = 0;
     begin_all("shadow-easgd", 2, ITEMS);
     AWAIT(done_by_all(2) >= ITEMS / 4);
-    page->hold = true;
+    page->slowly = true;
     begin(2);
     clock_sleep_until(clock_now_ns() + 1000000000);
-    page->hold = false;
+    page->slowly = false;
     end_all(3, -1);
     ck_assert_int_eq(count_twice(), 0);
     ck_assert_int_gt(page->done[2], 10);
@@ -318,6 +379,8 @@ int main(int argc, char **argv)
     TCase *all = tcase_create("jobs");
     tcase_set_timeout(all, 120);
     tcase_add_loop_test(all, each_item_is_done_once, 0, PLANS);
+    tcase_add_loop_test(all, threads_that_wait_for_each_other_end, 0, 4);
+    tcase_add_loop_test(all, one_that_stops_early_holds_nobody_up, 0, 2);
     tcase_add_loop_test(all, what_a_dead_one_had_is_done, 0, 4);
     tcase_add_loop_test(all, deaths_and_comings, 0, 2);
     tcase_add_test(all, a_late_one_gets_its_share);

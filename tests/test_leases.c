@@ -104,7 +104,7 @@ static void begin_side(int k)
     *s = (struct side){.alive = true, .generation = ++generations, .item = UINT64_MAX,
                        .slow = 1 + (below(3) ? 0 : below(20))};
     own_init(&s->own, AHEAD_NS);
-    s->own.begun = true;
+    ck_assert(own_begin(&s->own, NULL, 0, false));
     if (w.knows_end)
         own_end(&s->own, w.items);
     ck_assert(leases_init(&s->leases, w.n, PATIENCE_NS));
@@ -226,7 +226,7 @@ static void talk(int k)
 {
     struct side *s = &w.of[k];
     static struct word word;
-    bool again = (s->own.asked || s->own.told.n) && w.now_ns - s->own.said_ns > AGAIN_NS;
+    bool again = s->own.heard < s->own.serial && w.now_ns - s->own.said_ns > AGAIN_NS;
     if (s->epoch == w.epoch && !again && !own_due(&s->own, w.now_ns))
         return;
     s->epoch = w.epoch;
@@ -309,9 +309,17 @@ static void end_alone(void)
     bool good;
     uint64_t item;
     w.changes = false;
-    leases_tell_all(&s->leases);
-    for (int k = 0; k < 100; k++)
+    for (int k = 0; k < w.n; k++)       /* a word more */
+        w.of[k].own.news = true;
+    for (int k = 0; k < TALK_STEPS; k++)
         step();
+    leases_final(&s->leases);
+    for (int k = 0; k < w.n; k++)
+        ck_assert(leases_final_of(&s->leases, k));
+    ck_assert_uint_eq(s->leases.pending.n, 0);
+    for (int k = 0; k < TALK_STEPS; k++)
+        step();
+    own_finish(&s->own);
     s->own.alone = true;
     own_end(&s->own, w.items);
     while (own_take(&s->own, &item, &good) && item != UINT64_MAX) {

@@ -344,16 +344,20 @@ struct fabric_agree {
 
 /* Work by need (descant_deal_begin and what follows it). Any thread calls these. */
 struct fabric_deal {
-    /* False: no memory. */
-    bool (*begin)(struct fabric *f, const struct descant_items *done, size_t n);
+    /* waits: of this trainer's threads one may wait, in a step, for another one that waits
+     * for an item. False: no memory. */
+    bool (*begin)(struct fabric *f, const struct descant_items *done, size_t n,
+                  bool waits);
     void (*end)(struct fabric *f, uint64_t end);
     /* False: none is here now. *item DESCANT_NO_ITEM: all have been dealt. */
     bool (*take)(struct fabric *f, uint64_t *item);
     void (*done)(struct fabric *f, uint64_t item);
     void (*back)(struct fabric *f, uint64_t item);
-    /* An exchange begins: it brings all items that are done. Then: it has merged. */
+    /* An exchange begins: it brings all items that are done. Then: it has merged; or a
+     * state has replaced what this trainer has trained. */
     void (*brings)(struct fabric *f);
     void (*merged)(struct fabric *f);
+    void (*lost)(struct fabric *f);
     size_t (*known)(struct fabric *f, struct descant_items *out, size_t room);
     void (*rest)(struct fabric *f);
 };

@@ -13,8 +13,8 @@
 
 #include <string.h>
 
-enum { AGAIN = 4, PATIENCE = 8 /* in the time `dead` */ };
-enum { TRAINED_WIDE = 1, HELD_WIDE = 2, OVER = 1 };
+enum { AGAIN = 4 /* in the time `dead` */ };
+enum { TRAINED_WIDE = 1, HELD_WIDE = 2, OVER = 1, FINAL = 2 };
 
 struct ranks_deal {
     pthread_mutex_t lock;
@@ -33,6 +33,7 @@ struct ranks_deal {
 };
 
 _Static_assert(sizeof(struct ranks_items) <= 64, "RANKS_ITEMS_BYTES has room for it");
+_Static_assert(sizeof(struct run) == sizeof(struct descant_items), "as a caller's");
 
 descant_status ranks_deal_init(struct ranks *m)
 {
@@ -42,7 +43,7 @@ descant_status ranks_deal_init(struct ranks *m)
         return DESCANT_MEMORY;
     pthread_mutex_init(&d->lock, NULL);
     own_init(&d->own, m->dead_ns);
-    return !m->lead || leases_init(&d->leases, m->place.size, m->dead_ns / PATIENCE)
+    return !m->lead || leases_init(&d->leases, m->place.size, m->place.fixed ? 0 : m->dead_ns)
                ? DESCANT_OK
                : DESCANT_MEMORY;
 }
@@ -125,8 +126,11 @@ static void say_deal(struct ranks *m, int rank)
 
     d->out.head = (struct ranks_items){
         .serial = deal->heard, .grant = deal->number, .end = deal->end,
-        .stock = deal->most, .flags = deal->over ? OVER : 0};
-    tell(m, rank, WORD_DEAL, put(d, put(d, 0, 0, &deal->grant), 2, &deal->done));
+        .stock = deal->most,
+        .flags = (deal->over ? OVER : 0) | (deal->final ? FINAL : 0)};
+    size_t n = put(d, put(d, put(d, 0, 0, &deal->grant), 1, &deal->pending), 2,
+                   &deal->done);
+    tell(m, rank, WORD_DEAL, n);
 }
 
 static void hear_items(struct ranks *m, int from, const struct ranks_items *head,
@@ -144,6 +148,7 @@ static void hear_items(struct ranks *m, int from, const struct ranks_items *head
     at = take(&items->held, at, head->n[1]);
     take(&items->done, at, head->n[2]);
     items->trained.wide = head->flags & TRAINED_WIDE;
+    items->held.wide = head->flags & HELD_WIDE;
     if (m->leads && !(look_members(m) &&
                       leases_hear(&d->leases, from, items)))
         ranks_fail(m, DESCANT_MEMORY, "no memory for items");
@@ -154,10 +159,12 @@ static void hear_deal(struct ranks *m, const struct ranks_items *head, const cha
     struct ranks_deal *d = m->deal;
     struct lease_deal deal = {.heard = head->serial, .number = head->grant,
                               .end = head->end, .most = head->stock,
-                              .over = head->flags & OVER};
+                              .over = head->flags & OVER,
+                              .final = head->flags & FINAL};
 
     at = take(&deal.grant, at, head->n[0]);
-    take(&deal.done, at + head->n[1] * sizeof(struct run), head->n[2]);
+    at = take(&deal.pending, at, head->n[1]);
+    take(&deal.done, at, head->n[2]);
     pthread_mutex_lock(&d->lock);
     d->starved |= !own_hear(&d->own, &deal);
     pthread_mutex_unlock(&d->lock);
@@ -191,19 +198,21 @@ static void deal_all(struct ranks *m)
             say_deal(m, k);
 }
 
-void ranks_deal_final(struct ranks *m)
+/* A mean has the work of all but those whose vectors are not finite; a state, its
+ * source's. */
+void ranks_deal_final(struct ranks *m, int source)
 {
     struct ranks_deal *d = m->deal;
     bool good = true;
 
     if (!d || !d->deals)
         return;
+    leases_final(&d->leases);
     for (int k = 0; k < m->place.size; k++)
-        if (m->list[k].seq)
-            good &= leases_merged(&d->leases, k);
+        if (m->list[k].seq && (source < 0 ? !m->lead->peers[k].offer.bad : k == source))
+            good &= leases_final_of(&d->leases, k);
     if (!good)
         ranks_fail(m, DESCANT_MEMORY, "no memory for items");
-    leases_tell_all(&d->leases);
     deal_all(m);
 }
 
@@ -211,18 +220,48 @@ void ranks_deal_final(struct ranks *m)
 
 void ranks_deal_soon(struct ranks *m)
 {
-    if (m->deal)
-        m->deal->soon = true;
+    struct ranks_deal *d = m->deal;
+
+    if (!d)
+        return;
+    d->soon = true;
+    pthread_mutex_lock(&d->lock);
+    own_finish(&d->own);
+    pthread_mutex_unlock(&d->lock);
 }
 
-/* An answer that is late may be lost. */
+void ranks_deal_ended(struct ranks *m)
+{
+    struct ranks_deal *d = m->deal;
+
+    if (!d)
+        return;
+    pthread_mutex_lock(&d->lock);
+    d->starved |= !own_ended(&d->own);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void ranks_deal_forget(struct ranks *m)
+{
+    struct ranks_deal *d = m->deal;
+
+    if (!d)
+        return;
+    pthread_mutex_lock(&d->lock);
+    own_forget(&d->own);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* A word, or its answer, may be lost. */
 static bool is_lost(const struct ranks *m)
 {
     const struct own_items *own = &m->deal->own;
-    return !m->place.fixed && (own->asked || own->told.n) &&
+    return !m->place.fixed && own->heard < own->serial &&
            m->now_ns - own->said_ns > m->dead_ns / AGAIN;
 }
 
+/* Where ranks come and go all tell what they have in each epoch, also those that take no
+ * items: the dealer waits for it. */
 static void tell_own(struct ranks *m)
 {
     struct ranks_deal *d = m->deal;
@@ -232,7 +271,7 @@ static void tell_own(struct ranks *m)
     if (d->was_member && !view.member)
         own_drop(&d->own);
     d->was_member = view.member;
-    bool due = view.member && d->own.begun &&
+    bool due = view.member && (d->own.begun || !m->place.fixed) &&
                (d->soon || d->said_epoch != view.epoch || own_due(&d->own, m->now_ns) ||
                 is_lost(m));
     if (due)
@@ -253,8 +292,6 @@ void ranks_deal_turn(struct ranks *m)
 
     if (!d || !m->started)
         return;
-    if (m->leads)
-        look_members(m);
     d->deals &= m->leads;
     tell_own(m);
     if (m->leads)
@@ -286,14 +323,14 @@ static void leave(struct ranks_deal *d, bool good)
     pthread_mutex_unlock(&d->lock);
 }
 
-static bool begin(struct fabric *f, const struct descant_items *done, size_t n)
+/* The job's own list counts for a rank that has come late. */
+static bool begin(struct fabric *f, const struct descant_items *done, size_t n,
+                  bool waits)
 {
     struct ranks_deal *d = enter(f);
-    bool good = true;
+    const struct run *runs = (const struct run *)(const void *)done;
+    bool good = own_begin(&d->own, runs, f->joined ? 0 : n, waits);
 
-    for (size_t k = 0; k < n; k++)
-        good &= runs_add(&d->own.done, done[k].from, done[k].to);
-    d->own.begun = good;
     pthread_mutex_unlock(&d->lock);
     return good;
 }
@@ -337,6 +374,13 @@ static void merged(struct fabric *f)
     leave(d, own_merged(&d->own));
 }
 
+static void lost(struct fabric *f)
+{
+    struct ranks_deal *d = enter(f);
+    own_lost(&d->own);
+    leave(d, true);
+}
+
 static size_t known(struct fabric *f, struct descant_items *out, size_t room)
 {
     struct ranks_deal *d = enter(f);
@@ -365,6 +409,7 @@ const struct fabric_deal ranks_deals = {
     .back = give_back,
     .brings = brings,
     .merged = merged,
+    .lost = lost,
     .known = known,
     .rest = rest,
 };

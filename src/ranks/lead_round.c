@@ -152,7 +152,7 @@ static void close_round(struct ranks *m, const struct ledger_gathering *g,
     }
     if (g->final) {
         begin_finish(m);
-        ranks_deal_final(m);
+        ranks_deal_final(m, state ? lead->offers[ruling->place].rank : -1);
     }
     word.epoch = lead->epoch;
     word.protocol = RANKS_PROTOCOL;

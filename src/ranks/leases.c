@@ -7,8 +7,9 @@ struct lessee {
     bool told;                  /* what it has is known */
     bool asks, tell;            /* it waits for items; it is to have a word */
     uint64_t want, stock, heard;
-    uint64_t have, given;       /* numbers of grants */
-    bool wide;                  /* trained has items of others */
+    uint64_t have, given;       /* numbers of grants: the last that it has taken; that
+                                   was given */
+    bool wide, trained_wide;    /* its lists have items of others */
     bool recalled;              /* it was told `most`, and has not answered */
     struct runs trained, held, grant;
 };
@@ -35,6 +36,7 @@ void leases_fini(struct leases *l)
     memory_give(l->of);
     runs_fini(&l->done);
     runs_fini(&l->busy);
+    runs_fini(&l->pending);
 }
 
 void leases_begin(struct leases *l, uint64_t now_ns)
@@ -43,8 +45,11 @@ void leases_begin(struct leases *l, uint64_t now_ns)
         forget(&l->of[k]);
     l->members = 0;
     l->since_ns = now_ns;
+    l->final = false;
+    runs_fini(&l->pending);
     runs_fini(&l->busy);
     runs_join(&l->busy, l->done.at, l->done.n);
+    l->changed = true;
 }
 
 /* --- what a member has --- */
@@ -63,10 +68,24 @@ static bool free_set(struct leases *l, const struct runs *set)
     return good;
 }
 
+static bool take_all(struct leases *l, const struct lessee *of)
+{
+    return runs_join(&l->busy, of->trained.at, of->trained.n) &
+           runs_join(&l->busy, of->held.at, of->held.n) &
+           runs_join(&l->busy, of->grant.at, of->grant.n);
+}
+
+/* Wide lists have items of others, which stay theirs. */
 static bool free_all(struct leases *l, struct lessee *of)
 {
-    bool good = free_set(l, &of->trained) & free_set(l, &of->held);
-    return free_set(l, &of->grant) & good;
+    bool good = free_set(l, &of->trained) & free_set(l, &of->held) &
+                free_set(l, &of->grant);
+
+    l->changed = true;
+    for (int k = 0; of->wide && k < l->size; k++)
+        if (&l->of[k] != of)
+            good &= take_all(l, &l->of[k]);
+    return good;
 }
 
 static bool set_list(struct runs *set, const struct lease_list *list)
@@ -94,49 +113,56 @@ bool leases_member(struct leases *l, int rank, uint64_t generation)
     return good;
 }
 
-void leases_tell_all(struct leases *l)
+static void tell_all(struct leases *l)
 {
     for (int k = 0; k < l->size; k++)
         l->of[k].tell |= l->of[k].generation != 0;
 }
 
-/* Who has told nothing yet has nothing that this dealer gave. */
+/* A word that comes late says nothing. A rank that has told nothing yet has nothing that
+ * this dealer gave. */
 bool leases_hear(struct leases *l, int rank, const struct lease_items *items)
 {
     struct lessee *of = &l->of[rank];
 
-    if (!of->generation)
+    if (!of->generation || (of->told && items->serial <= of->heard))
         return true;
     bool good = free_all(l, of);
     of->given = items->have > of->given ? items->have : of->given;
     of->have = items->have;
     if (of->have == of->given)
         runs_fini(&of->grant);
-    good &= set_list(&of->trained, &items->trained) & set_list(&of->held, &items->held);
-    good &= take_done(l, items->done.at, items->done.n);
-    good &= runs_join(&l->busy, of->trained.at, of->trained.n) &
-            runs_join(&l->busy, of->held.at, of->held.n) &
-            runs_join(&l->busy, of->grant.at, of->grant.n);
-    of->want = items->want;
-    of->stock = items->stock;
+    good &= set_list(&of->trained, &items->trained) & set_list(&of->held, &items->held) &
+            take_done(l, items->done.at, items->done.n) & take_all(l, of);
+    of->trained_wide = items->trained.wide;
+    of->wide = items->trained.wide || items->held.wide;
+    uint64_t held = runs_count(&of->held);
+    of->stock = items->stock < held ? items->stock : held;
+    of->want = items->want < LEASES_WANT ? items->want : LEASES_WANT;
     of->heard = items->serial;
-    of->wide = items->trained.wide;
     of->asks = items->want > 0;
     of->tell |= !of->asks;
     of->told = true;
     of->recalled = false;
     if (items->end < l->end)
-        leases_tell_all(l);
+        tell_all(l);
     l->end = items->end < l->end ? items->end : l->end;
     return good;
 }
 
-bool leases_merged(struct leases *l, int rank)
+void leases_final(struct leases *l)
 {
-    struct lessee *of = &l->of[rank];
+    runs_fini(&l->pending);
+    l->final = true;
+    tell_all(l);
+}
 
-    /* its last run may be the wide one; those items are done twice then */
-    return take_done(l, of->trained.at, of->trained.n - (of->wide && of->trained.n));
+/* The last run of a list may be the wide one: those items are done twice then. */
+bool leases_final_of(struct leases *l, int rank)
+{
+    const struct lessee *of = &l->of[rank];
+    return runs_join(&l->pending, of->trained.at,
+                     of->trained.n - (of->trained_wide && of->trained.n));
 }
 
 /* --- dealing --- */
@@ -154,25 +180,24 @@ static uint64_t count_free(const struct leases *l)
     return n;
 }
 
-static bool all_told(const struct leases *l)
+static void count(struct leases *l)
 {
-    for (int k = 0; k < l->size; k++)
-        if (l->of[k].generation && !l->of[k].told)
-            return false;
-    return true;
+    if (!l->changed)
+        return;
+    l->changed = false;
+    l->n_left = l->n_free = count_free(l);
+    l->all_told = true;
+    for (int k = 0; k < l->size; k++) {
+        const struct lessee *of = &l->of[k];
+        if (!of->generation)
+            continue;
+        l->all_told &= of->told;
+        if (l->n_free != UINT64_MAX)
+            l->n_left += of->stock + runs_count(&of->grant);
+    }
 }
 
-/* All that is not in work. */
-static uint64_t count_left(const struct leases *l, uint64_t n_free)
-{
-    uint64_t n = n_free;
-
-    for (int k = 0; n_free != UINT64_MAX && k < l->size; k++)
-        n += l->of[k].generation ? l->of[k].stock + runs_count(&l->of[k].grant) : 0;
-    return n;
-}
-
-/* Who has more than `most` in stock is to give it back. */
+/* All that have more than `most` in stock are to give it back. */
 static void recall(struct leases *l, uint64_t most)
 {
     for (int k = 0; k < l->size; k++) {
@@ -187,6 +212,7 @@ static void grant(struct leases *l, struct lessee *of, uint64_t n)
     struct run gap = runs_gap(&l->busy, 0);
 
     of->given++;
+    l->changed = true;
     for (; n && gap.from < l->end && of->grant.n < LEASES_RUNS;
          gap = runs_gap(&l->busy, gap.from)) {
         uint64_t to = gap.to < l->end ? gap.to : l->end;
@@ -202,43 +228,39 @@ static void grant(struct leases *l, struct lessee *of, uint64_t n)
     }
 }
 
-/* The lowest that there is room for. */
-static void put(struct lease_list *list, const struct runs *set)
+void lease_list_add(struct lease_list *list, const struct runs *set)
 {
-    list->n = 0;
-    while (list->n < set->n && list->n < LEASES_RUNS) {
-        list->at[list->n] = set->at[list->n];
-        list->n++;
-    }
+    for (size_t k = 0; k < set->n && list->n < LEASES_RUNS; k++)
+        list->at[list->n++] = set->at[k];
 }
 
-/* Who asks while nothing is free waits until others have given theirs back, or have gone.
- * Whose grant is on its way may have lost it, and is told again. */
+/* A rank that asks while nothing is free waits until others have given theirs back, or
+ * have gone. One whose grant is on its way may have lost it, and is told it again. */
 bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t now_ns)
 {
     struct lessee *of = &l->of[rank];
 
     if (!of->generation || !(of->asks || of->tell))
         return false;
-    uint64_t n_free = count_free(l), left = count_left(l, n_free);
-    uint64_t most = left == UINT64_MAX ? left : left / (2 * (uint64_t)l->members);
+    count(l);
+    uint64_t most =
+        l->n_left == UINT64_MAX ? UINT64_MAX : l->n_left / (2 * (uint64_t)l->members);
     bool asks = of->asks && !of->grant.n;
-    bool early = now_ns - l->since_ns < l->patience_ns && !all_told(l);
-    bool waits = asks && (early || (!n_free && left));
+    bool early = now_ns - l->since_ns < l->patience_ns && !l->all_told;
+    bool waits = asks && (early || (!l->n_free && l->n_left));
+    bool over = asks && !l->n_left;
     if (waits && !early)
         recall(l, most);
     if (waits && !of->tell)
         return false;
-    if (asks && !waits && n_free)
+    if (asks && !waits && !over)
         grant(l, of, of->want < most ? of->want : most + !most);
     of->asks = waits;
     of->tell = false;
-    deal->heard = of->heard;
-    deal->number = of->given;
-    deal->end = l->end;
-    deal->over = asks && !left;
-    deal->most = most;
-    put(&deal->grant, &of->grant);
-    put(&deal->done, &l->done);
+    *deal = (struct lease_deal){.heard = of->heard, .number = of->given, .end = l->end,
+                                .over = over, .most = most, .final = l->final};
+    lease_list_add(&deal->grant, &of->grant);
+    lease_list_add(&deal->done, &l->done);
+    lease_list_add(&deal->pending, &l->pending);
     return true;
 }

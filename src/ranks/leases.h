@@ -9,14 +9,14 @@
  *          knows, how many it wants, and the number of the last grant that it has taken
  *   DEAL   from the dealer: a grant, and the items that are done as far as it knows
  *
- *   1. What is done only grows, and is joined wherever it comes: it needs no dealer. Who
- *      has done an item has it until the dealer has heard so.
+ *   1. What is done only grows, and is joined wherever it comes: it needs no dealer. A
+ *      rank that has done an item has it until the dealer has heard so.
  *   2. An item is free that is not done, and that no member has. The lowest free items
  *      are dealt first, so what is done is few runs.
  *   3. A grant has a number, and is said again until its number comes back. So each grant
  *      is taken once, and one that went to a rank that has died is free again.
  *   4. A rank that has begun to deal waits until each member has told what it has, for
- *      PATIENCE at most: a member that tells nothing for longer may have items that are
+ *      `patience` at most: a member that tells nothing for longer may have items that are
  *      dealt again, and then done twice. None is left out.
  *   5. A rank has the work of `ahead` in stock, so that it works on while it is cut off.
  *      But no rank has more than `most` in stock: half of all that is not in work yet, in
@@ -28,7 +28,10 @@
 
 #include "base/runs.h"
 
-enum { LEASES_RUNS = 256 };             /* of a list in a word, at most */
+enum {
+    LEASES_RUNS = 256,                  /* of a list in a word, at most */
+    LEASES_WANT = 1 << 16               /* items, at most */
+};
 
 struct lease_list {
     struct run at[LEASES_RUNS];         /* in any order */
@@ -55,7 +58,9 @@ struct lease_deal {
     uint64_t end;
     bool over;                          /* nothing is free, nor in stock */
     uint64_t most;                      /* in stock */
+    bool final;                         /* `pending` is of the final round */
     struct lease_list grant, done;
+    struct lease_list pending;          /* done once this rank's final round has ended */
 };
 
 enum { RANKS_ITEMS_BYTES = 64 + 3 * LEASES_RUNS * (int)sizeof(struct run) };
@@ -70,6 +75,11 @@ struct leases {
     struct runs done, busy;             /* busy: done, or some member has them */
     uint64_t end;
     uint64_t patience_ns, since_ns;     /* this rank deals since then */
+    struct runs pending;                /* trained by those who are in the final round */
+    bool final;
+    bool changed;                       /* since these were counted: */
+    uint64_t n_free, n_left;
+    bool all_told;
 };
 
 bool leases_init(struct leases *l, int size, uint64_t patience_ns);
@@ -82,41 +92,51 @@ void leases_begin(struct leases *l, uint64_t now_ns);
  * free. False, as below: no memory. */
 bool leases_member(struct leases *l, int rank, uint64_t generation);
 
+/* The list's runs, and those of `set`, as far as there is room. */
+void lease_list_add(struct lease_list *list, const struct runs *set);
+
 bool leases_hear(struct leases *l, int rank, const struct lease_items *items);
 
 /* True: `deal` is to be said to the rank. */
 bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t now_ns);
 
-/* A result that all have has this rank's work: what it has trained is done. */
-bool leases_merged(struct leases *l, int rank);
-/* all are to be told */
-void leases_tell_all(struct leases *l);
+/* The final round is closed, and has the work of these ranks: all are to be told. */
+void leases_final(struct leases *l);
+bool leases_final_of(struct leases *l, int rank);
 
 /* --- a rank's own part --- */
 
-/* Its items on their way: in stock; open: in work; trained; brought to an exchange that
+/* Items of a rank on their way: in stock; open: in work; trained; brought to an exchange that
  * is under way; fresh: merged; told to the dealer, which has not answered; and done, as
  * far as this rank knows, also by others. */
 struct own_items {
     bool begun, alone;                  /* alone: takes what nobody has done */
+    bool waits;                         /* see struct fabric_deal, begin */
     struct runs stock, open, trained, brought, fresh, told, done;
-    uint64_t end, have, most;
+    struct runs pending;                /* see struct lease_deal */
+    uint64_t end;
+    uint64_t have;                      /* the number of the last grant that was taken */
+    uint64_t most;                      /* in stock, as the dealer said last, */
+    bool over;                          /* and whether all are dealt */
     uint64_t ahead_ns;
-    bool over;
     bool ended;                         /* a take has said that all have been dealt */
     uint64_t took;                      /* items, ever */
     uint64_t want;                      /* in stock */
     uint64_t rate_ns, rate_took;        /* a window's begin, and `took` then */
-    bool hungry;                        /* a take has found nothing */
+    bool hungry;                        /* a take has found nothing since the last word; */
+    bool starves;                       /* so did the last one */
     bool news;                          /* since the last word */
     /* the last word: */
-    uint64_t serial, said_ns;
+    uint64_t serial, heard, said_ns;    /* heard: the last one that was answered */
     uint64_t told_serial;               /* of the first word that has all of `told` */
     bool asked;                         /* it asked for items, and has no answer */
 };
 
 void own_fini(struct own_items *o);
 void own_init(struct own_items *o, uint64_t ahead_ns);
+bool own_begin(struct own_items *o, const struct run *done, size_t n, bool waits);
+/* no more is to be taken, but alone */
+void own_finish(struct own_items *o);
 
 /* What is done, with all that this rank has trained. */
 bool own_known(const struct own_items *o, struct runs *known);
@@ -127,10 +147,14 @@ bool own_done(struct own_items *o, uint64_t item);
 bool own_back(struct own_items *o, uint64_t item);
 bool own_brings(struct own_items *o);
 bool own_merged(struct own_items *o);
+void own_lost(struct own_items *o);         /* what is trained, but not merged */
+bool own_ended(struct own_items *o);        /* its final round */
 void own_end(struct own_items *o, uint64_t end);
 
 /* This rank was no member for a while: its stock is with others. */
 void own_drop(struct own_items *o);
+/* What it knows is of a job that has ended. */
+void own_forget(struct own_items *o);
 
 /* Whether a word is due. It is also due once the dealer, or the epoch, has changed. */
 bool own_due(const struct own_items *o, uint64_t now_ns);

@@ -6,7 +6,6 @@
 #define HUNGRY_NS UINT64_C(5000000)
 
 enum {
-    WANT_MOST = 1 << 16,
     WINDOWS = 10,                       /* of the rate, in `ahead` */
     TOLD_MOST = LEASES_RUNS / 2         /* runs */
 };
@@ -15,6 +14,25 @@ void own_init(struct own_items *o, uint64_t ahead_ns)
 {
     *o = (struct own_items){
         .end = UINT64_MAX, .most = UINT64_MAX, .ahead_ns = ahead_ns, .want = 1};
+}
+
+bool own_begin(struct own_items *o, const struct run *done, size_t n, bool waits)
+{
+    o->waits = waits;
+    o->begun = runs_join(&o->done, done, n);
+    return o->begun;
+}
+
+void own_finish(struct own_items *o)
+{
+    runs_fini(&o->stock);
+    o->ended = true;
+}
+
+void own_forget(struct own_items *o)
+{
+    own_fini(o);
+    o->have = 0;
 }
 
 void own_fini(struct own_items *o)
@@ -26,6 +44,7 @@ void own_fini(struct own_items *o)
     runs_fini(&o->fresh);
     runs_fini(&o->told);
     runs_fini(&o->done);
+    runs_fini(&o->pending);
 }
 
 bool own_known(const struct own_items *o, struct runs *known)
@@ -55,18 +74,26 @@ static bool take_rest(const struct own_items *o, uint64_t *item)
     return at < o->end;
 }
 
+/* The last items are taken one at a time. A rank with threads that wait for each other in
+ * their steps takes one more, lest the thread with an item wait for one without. */
+static bool is_held_up(const struct own_items *o)
+{
+    return !o->most && o->open.n > 0 && !o->waits && !o->over;
+}
+
 bool own_take(struct own_items *o, uint64_t *item, bool *good)
 {
-    bool waits = !o->most && o->open.n > 0 && !o->over, some = false;
+    bool some = false;
 
     *item = UINT64_MAX;
     *good = true;
     if (o->alone) {
         some = take_rest(o, item);
-    } else if (o->stock.n && !waits) {
+    } else if (o->stock.n && !is_held_up(o)) {
         *item = o->stock.at[0].from;
         some = true;
     }
+    o->starves = !some && !is_held_up(o);
     if (some) {
         *good = runs_add(&o->open, *item, *item + 1) &&
                 runs_remove(&o->stock, *item, *item + 1);
@@ -74,7 +101,7 @@ bool own_take(struct own_items *o, uint64_t *item, bool *good)
         o->news = true;
         return *good;
     }
-    o->hungry |= !waits && o->most;
+    o->hungry |= o->starves && o->most;
     o->ended |= o->over;
     return o->alone || o->ended;
 }
@@ -118,6 +145,18 @@ bool own_merged(struct own_items *o)
     return pour(&o->fresh, &o->brought);
 }
 
+void own_lost(struct own_items *o)
+{
+    o->news |= o->trained.n || o->brought.n;
+    runs_fini(&o->trained);
+    runs_fini(&o->brought);
+}
+
+bool own_ended(struct own_items *o)
+{
+    return pour(&o->done, &o->pending);
+}
+
 void own_end(struct own_items *o, uint64_t end)
 {
     o->news |= end < o->end;
@@ -132,10 +171,10 @@ void own_drop(struct own_items *o)
     o->most = UINT64_MAX;
 }
 
-/* How many may be in stock. The last ones are taken one at a time. */
+/* How many may be in stock. */
 static uint64_t room(const struct own_items *o)
 {
-    return o->most ? o->most : !o->open.n;
+    return o->most ? o->most : !o->open.n || (o->waits && o->starves);
 }
 
 static uint64_t lacks(const struct own_items *o)
@@ -143,7 +182,8 @@ static uint64_t lacks(const struct own_items *o)
     uint64_t stock = runs_count(&o->stock), most = room(o);
 
     most = o->want < most ? o->want : most;
-    return o->over || o->ended || o->alone || stock >= most ? 0 : most - stock;
+    bool takes = o->begun && !o->over && !o->ended && !o->alone;
+    return takes && stock < most ? most - stock : 0;
 }
 
 /* A new stock is asked for when half of it is left. */
@@ -166,27 +206,26 @@ static void look_rate(struct own_items *o, uint64_t now_ns)
 {
     uint64_t since = now_ns - o->rate_ns, took = o->took - o->rate_took;
 
-    if (o->hungry && o->want < WANT_MOST)
+    if (o->hungry && o->want < LEASES_WANT)
         o->want *= 2;
     o->hungry = false;
     if (o->rate_ns && since < o->ahead_ns / WINDOWS)
         return;
     double want = 1 + (double)took * (double)o->ahead_ns / (double)since;
     uint64_t least = o->rate_ns ? o->want / 2 : o->want;
-    o->want = want < WANT_MOST ? (uint64_t)want : (uint64_t)WANT_MOST;
+    o->want = want < LEASES_WANT ? (uint64_t)want : (uint64_t)LEASES_WANT;
     o->want = o->want < least ? least : o->want;
     o->rate_ns = now_ns;
     o->rate_took = o->took;
 }
 
-static void put(struct lease_list *list, const struct runs *set)
+static void add_wide(struct lease_list *list, const struct runs *set)
 {
-    for (size_t k = 0; k < set->n; k++) {
+    uint32_t had = list->n;
+
+    lease_list_add(list, set);
+    for (size_t k = list->n - had; k < set->n; k++) {
         struct run *last = &list->at[LEASES_RUNS - 1];
-        if (list->n < LEASES_RUNS) {
-            list->at[list->n++] = set->at[k];
-            continue;
-        }
         last->from = set->at[k].from < last->from ? set->at[k].from : last->from;
         last->to = set->at[k].to > last->to ? set->at[k].to : last->to;
         list->wide = true;
@@ -230,31 +269,49 @@ bool own_tell(struct own_items *o, struct lease_items *items, uint64_t now_ns)
     *items = (struct lease_items){.serial = ++o->serial, .have = o->have,
                                   .want = lacks(o), .end = o->end,
                                   .stock = runs_count(&o->stock)};
-    put(&items->trained, &o->trained);
-    put(&items->trained, &o->brought);
-    put(&items->trained, &o->fresh);
-    put(&items->held, &o->stock);
-    put(&items->held, &o->open);
-    put(&items->done, &o->told);
-    for (size_t k = 0; k < o->done.n && items->done.n < LEASES_RUNS; k++)
-        items->done.at[items->done.n++] = o->done.at[k];
+    add_wide(&items->trained, &o->trained);
+    add_wide(&items->trained, &o->brought);
+    add_wide(&items->trained, &o->fresh);
+    add_wide(&items->held, &o->stock);
+    add_wide(&items->held, &o->open);
+    lease_list_add(&items->done, &o->told);
+    lease_list_add(&items->done, &o->done);
     o->asked = items->want > 0;
     o->news = o->fresh.n > 0;
     return good;
 }
 
+/* What is known to be done is not done again: the dealer may lack it. */
+static bool take_grant(struct own_items *o, struct run run)
+{
+    bool good = true;
+
+    for (uint64_t at = run.from; at < run.to;) {
+        struct run gap = runs_gap(&o->done, at);
+        uint64_t from = gap.from < run.to ? gap.from : run.to;
+        uint64_t to = gap.to < run.to ? gap.to : run.to;
+        good &= runs_add(&o->fresh, at, from) & (o->ended || runs_add(&o->stock, from, to));
+        at = to;
+    }
+    return good;
+}
+
+/* The next word gives a grant back that came too late. */
 bool own_hear(struct own_items *o, const struct lease_deal *deal)
 {
     bool good = runs_join(&o->done, deal->done.at, deal->done.n);
 
+    o->heard = deal->heard;
     if (deal->heard >= o->told_serial)
         good &= pour(&o->done, &o->told);
-    if (deal->number > o->have) {
-        if (!o->ended)          /* else the next word gives it back */
-            good &= runs_join(&o->stock, deal->grant.at, deal->grant.n);
-        o->have = deal->number;
-        o->news = true;
+    if (deal->final) {
+        runs_fini(&o->pending);
+        good &= runs_join(&o->pending, deal->pending.at, deal->pending.n);
     }
+    for (uint32_t k = 0; deal->number > o->have && k < deal->grant.n; k++)
+        good &= take_grant(o, deal->grant.at[k]);
+    o->news |= deal->number > o->have;
+    o->have = deal->number > o->have ? deal->number : o->have;
     own_end(o, deal->end);
     o->asked &= !deal->over && !deal->grant.n;
     o->over = deal->over && !o->stock.n;

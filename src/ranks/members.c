@@ -303,6 +303,7 @@ void ranks_members_time(struct ranks *m)
     if (knew && !ledger_view(m->ledger).epoch) {    /* of a job that has ended */
         ranks_rows_forget(m);
         ranks_agree_forget(m);
+        ranks_deal_forget(m);
     }
     obey_all(m);
 }

@@ -674,13 +674,16 @@ void ranks_deal_hear(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_deal_turn(struct ranks *m);          /* after the coordinator's turn */
 /* Before its next arrival, or before it leaves, this rank tells what it has. */
 void ranks_deal_soon(struct ranks *m);
+void ranks_deal_ended(struct ranks *m);         /* this rank's final exchange */
+void ranks_deal_forget(struct ranks *m);    /* what it knows is of a job that has ended */
 struct leases;
 struct own_items;
 /* for tests; leases: NULL: this rank does not deal */
 const struct own_items *ranks_deal_own(const struct ranks *m);
 const struct leases *ranks_deal_leases(const struct ranks *m);
-/* The coordinator closes the final round of the members in m->list. */
-void ranks_deal_final(struct ranks *m);
+/* The coordinator closes the final round of the members in m->list: a mean, source -1, or
+ * a state. */
+void ranks_deal_final(struct ranks *m, int source);
 
 /* --- bulletins.c --- */
 

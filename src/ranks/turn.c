@@ -604,6 +604,8 @@ enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part)
         return FABRIC_FAILED;
     bool open = m->stage != STAGE_IDLE || m->round.active;
     note_moves(m);
+    if (progress == FABRIC_DONE && m->x.final)
+        ranks_deal_ended(m);
     if (progress != FABRIC_WAITING)
         return progress;
     ranks_say(m);

@@ -115,12 +115,12 @@ struct ranks_items {
     uint64_t serial;            /* ITEMS: its number; DEAL: that of the last one heard */
     uint64_t grant;             /* ITEMS: the last one taken; DEAL: the one here */
     uint64_t want;              /* ITEMS */
-    uint64_t stock;             /* DEAL: the most that a rank may have */
+    uint64_t stock;             /* ITEMS: its stock; DEAL: the most that it may have */
     uint64_t end;
-    uint32_t n[3];              /* runs. ITEMS: trained, held, done; DEAL: grant, none,
-                                   done */
+    uint32_t n[3];              /* runs. ITEMS: trained, held, done; DEAL: grant,
+                                   pending, done */
     uint32_t flags;             /* ITEMS: trained is wide 1, held is wide 2; DEAL: over
-                                   1 */
+                                   1, final 2 */
 };
 
 #endif

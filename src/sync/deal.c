@@ -35,7 +35,8 @@ descant_status descant_deal_begin(struct descant *job, const struct descant_item
                             "descant_deal_begin: items from %llu to %llu",
                             (unsigned long long)done[k].from,
                             (unsigned long long)done[k].to);
-    return deal->begin(job->fabric, done, n)
+    bool waits = job->plan.when == PLAN_EVERY && job->plan.delay == 0;
+    return deal->begin(job->fabric, done, n, waits)
                ? DESCANT_OK
                : log_fail(&job->log, DESCANT_MEMORY, "no memory for items");
 }

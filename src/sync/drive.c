@@ -71,10 +71,23 @@ void job_round_begins(struct descant *job, uint64_t steps, bool released)
         round_begin(&job->round, weight, released);
     if (job->fabric->type->deal)
         job->fabric->type->deal->brings(job->fabric);
-    job->begun_missed = atomic_load_explicit(&job->fabric->missed, memory_order_relaxed);
     job->begun_steps = steps;
     job->begun_ns = clock_now_ns();
     job->arrived_ns = 0;
+}
+
+/* A trainer that missed rounds brings its work to a later one, in which it is then; or,
+ * where it carries nothing, with its next exchange. A state of another trainer replaces
+ * it. */
+static void end_items(struct descant *job, bool merged)
+{
+    const struct fabric_deal *deal = job->fabric->type->deal;
+    const struct round *r = &job->round;
+    uint64_t missed = atomic_load_explicit(&job->fabric->missed, memory_order_relaxed);
+    if (deal != NULL && r->reloaded && !r->part.own)
+        deal->lost(job->fabric);
+    else if (deal != NULL && merged && (plan_carries(&job->plan) || missed == r->missed))
+        deal->merged(job->fabric);
 }
 
 void job_round_done(struct descant *job, uint64_t steps)
@@ -83,10 +96,7 @@ void job_round_done(struct descant *job, uint64_t steps)
     bool merged = !job->round.reloaded && !job->round.bad;
     uint64_t brought = job->begun_steps - job->brought_steps;
     job->brought_steps = job->begun_steps;
-    if (merged && job->fabric->type->deal &&
-        job->begun_missed ==
-            atomic_load_explicit(&job->fabric->missed, memory_order_relaxed))
-        job->fabric->type->deal->merged(job->fabric);
+    end_items(job, merged);
     stats_round(&job->stats, &(struct stats_merge){
         .gap = steps - job->merged_steps,
         .merged = merged ? brought : 0,

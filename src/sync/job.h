@@ -71,8 +71,6 @@ struct descant {
     uint64_t arrived_ns;                /* the round's result arrived, unmerged; 0: not
                                            so */
     uint64_t merged_steps;              /* at the last merge */
-    uint64_t begun_missed;              /* rounds that this trainer had missed as the one
-                                           in hand began */
     struct waits_told told;             /* of the machine holder's wait */
     bool paused;                        /* from pause to reload */
     struct rate_limit pace;             /* sync_rate */
