@@ -296,7 +296,8 @@ struct descant_items {
  * that comes late gets its share, and what a dead one had goes to the others. Each
  * trainer has as much work in stock as it does in the time after which it counts as dead,
  * so it works on where it is cut off for less. When nothing is left to be dealt, stocks
- * are shared out anew, and in the end each trainer has one item: all end together.
+ * are shared out anew, and in the end each trainer has one item, or as many as it took at
+ * once: all end together. A trainer may finish early; what it has not done is for others.
  *
  * An item is done once an exchange has merged that began after descant_deal_done: then
  * others have its steps. No item is left out. An item is done twice only where its
@@ -357,6 +358,8 @@ struct descant_members {
     int host, hosts;   /* the number of this trainer's machine, from 0, and how many there
                           are */
     int local_rank;    /* this trainer's number on its machine */
+    int late;          /* 1: the job was running when this trainer came; known after
+                          start */
 };
 
 /* At any time, from any thread. */

@@ -58,7 +58,7 @@ END_TEST
 enum { RANKS = 8, WORDS = 64, MOST = 200, STEP_NS = 1000000, PATIENCE_NS = 100000000,
        AHEAD_NS = 1000000000,
        AGAIN_NS = 200000000,
-       ITEM_STEPS = 40, TALK_STEPS = 250, FEW_ITEMS = 4, CALM_STEPS = 400000 };
+       ITEM_STEPS = 40, TALK_STEPS = 250, FEW_ITEMS = 4, DEATH_STEPS = 60, CALM_STEPS = 400000 };
 
 struct word {
     bool is_deal;
@@ -355,15 +355,31 @@ static void all_end_together(uint64_t seed)
                   (int)seed, (double)(last - first) * 1e-9);
 }
 
-static void a_world(uint64_t seed, bool faults, bool changes)
+enum trouble { NONE, CHANGES, DEATH, FAULTS };
+
+/* After a while, before anybody ends; who is left does all. */
+static void one_dies(void)
 {
+    int dies = (int)below((uint64_t)w.n);
+    for (int k = 0; k < DEATH_STEPS; k++)
+        step();
+    for (int k = 0; k < w.n; k++)
+        ck_assert(!w.of[k].ended);
+    end_side(dies);
+    next_epoch();
+}
+
+static void a_world(uint64_t seed, enum trouble trouble)
+{
+    bool faults = trouble == FAULTS;
+
     rng_init(&w.rng, seed);
-    w.n = 1 + (int)below(RANKS);
-    w.items = below(MOST);
+    w.n = 1 + (trouble == DEATH) + (int)below(RANKS - 1);
+    w.items = trouble == DEATH ? MOST : below(MOST);
     w.knows_end = below(2);
     w.faults = faults;
     w.was_fault = false;
-    w.changes = changes;
+    w.changes = trouble == CHANGES;
     w.now_ns = STEP_NS;
     w.dealer = 0;
     memset(w.truth, 0, sizeof w.truth);
@@ -377,18 +393,20 @@ static void a_world(uint64_t seed, bool faults, bool changes)
         nothing_is_done_that_is_not();
     }
     w.faults = false;
+    if (trouble == DEATH)
+        one_dies();
     next_epoch();
     int k = 0;
     for (; k < CALM_STEPS && !all_ended(); k++)
         step();
     ck_assert_msg(k < CALM_STEPS, "seed %d does not end", (int)seed);
     nothing_is_done_that_is_not();
-    if (!faults && !changes && w.knows_end && w.items >= FEW_ITEMS * (uint64_t)w.n)
+    if (trouble == NONE && w.knows_end && w.items >= FEW_ITEMS * (uint64_t)w.n)
         all_end_together(seed);
     end_alone();
     for (uint64_t i = 0; i < w.items; i++) {
         ck_assert_msg(w.truth[i], "seed %d: item %d is left out", (int)seed, (int)i);
-        ck_assert_msg(faults || w.done[i] == 1, "seed %d: item %d was done %u times",
+        ck_assert_msg(trouble >= DEATH || w.done[i] == 1, "seed %d: item %d was done %u times",
                       (int)seed, (int)i, w.done[i]);
     }
     for (int i = 0; i < w.n; i++)
@@ -399,7 +417,7 @@ static void a_world(uint64_t seed, bool faults, bool changes)
 START_TEST(each_item_is_done_once)
 {
     for (int k = 0; k < SETS; k++)
-        a_world((uint64_t)(_i * SETS + k + 1), false, false);
+        a_world((uint64_t)(_i * SETS + k + 1), NONE);
 }
 END_TEST
 
@@ -407,14 +425,21 @@ END_TEST
 START_TEST(another_dealer_knows_what_all_have)
 {
     for (int k = 0; k < SETS; k++)
-        a_world((uint64_t)(_i * SETS + k + 1), false, true);
+        a_world((uint64_t)(_i * SETS + k + 1), CHANGES);
+}
+END_TEST
+
+START_TEST(others_do_what_a_dead_one_had)
+{
+    for (int k = 0; k < SETS; k++)
+        a_world((uint64_t)(_i * SETS + k + 1), DEATH);
 }
 END_TEST
 
 START_TEST(nothing_is_left_out)
 {
     for (int k = 0; k < SETS; k++)
-        a_world((uint64_t)(_i * SETS + k + 1), true, false);
+        a_world((uint64_t)(_i * SETS + k + 1), FAULTS);
 }
 END_TEST
 
@@ -424,6 +449,7 @@ int main(void)
     tcase_add_loop_test(sets, runs_are_as_plain_sets, 0, 20);
     tcase_add_loop_test(worlds, each_item_is_done_once, 0, 2);
     tcase_add_loop_test(worlds, another_dealer_knows_what_all_have, 0, 2);
+    tcase_add_loop_test(worlds, others_do_what_a_dead_one_had, 0, 2);
     tcase_add_loop_test(worlds, nothing_is_left_out, 0, 2);
     return run_cases(sets, worlds, NULL);
 }

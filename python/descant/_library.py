@@ -63,7 +63,7 @@ class Options(ctypes.Structure):
 
 class Members(ctypes.Structure):
     _fields_ = [("rank", _INT), ("size", _INT), ("epoch", ctypes.c_uint32), ("host", _INT),
-                ("hosts", _INT), ("local_rank", _INT)]
+                ("hosts", _INT), ("local_rank", _INT), ("late", _INT)]
 
 
 class Stats(ctypes.Structure):

@@ -339,16 +339,32 @@ descant_status feed_status(struct feed *feed, const char **why)
     return status;
 }
 
-void feed_stop(struct feed *feed)
+static void end_thread(struct feed *feed)
 {
-    if (!feed)
-        return;
     pthread_mutex_lock(&feed->mutex);
     feed->stop = true;
     pthread_cond_broadcast(&feed->moved);
     pthread_mutex_unlock(&feed->mutex);
     if (feed->started)
         pthread_join(feed->thread, NULL);
+    feed->started = false;
+}
+
+void feed_end(struct feed *feed)
+{
+    end_thread(feed);
+    for (int k = 0; k < feed->options.depth; k++)
+        if (feed->parts[k].stage != FREE) {
+            feed->parts[k].stage = FREE;
+            give_up(feed, k, false);
+        }
+}
+
+void feed_stop(struct feed *feed)
+{
+    if (!feed)
+        return;
+    end_thread(feed);
     data_close(feed->data);
     for (int k = 0; k < FEED_BLOCKS; k++)
         block_fini(&feed->parts[k].block);

@@ -70,6 +70,10 @@ double feed_place(const struct feed *feed);
  * Where the reading failed, claims->failed was called. */
 descant_status feed_status(struct feed *feed, const char **why);
 
+/* No more batches; ends the thread, and gives up what has not been trained whole. No other
+ * thread takes batches any more. */
+void feed_end(struct feed *feed);
+
 /* No more batches; ends the thread and releases everything. NULL is allowed. */
 void feed_stop(struct feed *feed);
 

@@ -32,7 +32,8 @@ descant_status descant_members(struct descant *job, struct descant_members *out)
         .epoch = atomic_load_explicit(&job->fabric->epoch, memory_order_relaxed),
         .host = job->fabric->host,
         .hosts = job->fabric->hosts ? job->fabric->begins_with : 1,
-        .local_rank = job->fabric->hosts ? job->fabric->local_rank : job->fabric->rank};
+        .local_rank = job->fabric->hosts ? job->fabric->local_rank : job->fabric->rank,
+        .late = atomic_load(&job->state) != JOB_OPEN && job->fabric->joined};
     return DESCANT_OK;
 }
 

@@ -107,8 +107,8 @@ static void give_back(void *of, int place, bool done)
         descant_deal_back(c->deals, c->dealt[place]);
 }
 
-/* Each host counts for all hosts, as each grants as much; of the rest at the end each has
- * its part. */
+/* The limit is cut evenly: each host counts as if all granted as much, and of the rest at
+ * the end each has its part. */
 static size_t grant(void *of, size_t n, double *place)
 {
     const struct claims *c = of;

@@ -311,6 +311,20 @@ static descant_status take_place(struct trainer *t, const struct checkpoint *c)
     return DESCANT_OK;
 }
 
+/* A trainer that came late counts from 0: what the job had done by then is with the
+ * others, whose figures it gets. */
+static void forget_if_late(struct trainer *t)
+{
+    const struct metrics none = {0};
+    struct descant_members members;
+
+    if (descant_members(t->job, &members) != DESCANT_OK || !members.late)
+        return;
+    cell_set(&t->board->before, &none);
+    cell_set(&t->board->logged, &none);
+    atomic_store(&t->board->eval_at, 0);
+}
+
 /* Where the job deals chunks it hears from each trainer which are done. The end of the
  * data is told as soon as it is known, lest chunks behind it be dealt. */
 descant_status resume_deal(struct trainer *t)
@@ -322,6 +336,7 @@ descant_status resume_deal(struct trainer *t)
 
     if (!t->deals)
         return DESCANT_OK;
+    forget_if_late(t);
     uint64_t *todo = memory_take_array(n + 1, sizeof *todo);
     struct descant_items *runs = memory_take_array(n + 1, sizeof *runs);
     for (size_t k = 0; k < n && todo; k++)

@@ -117,6 +117,8 @@ static descant_status train(struct trainer *t)
         status = crew_work(t);
     if (t->began_ns)
         t->seconds = (double)(clock_now_ns() - t->began_ns) * 1e-9;
+    if (t->deals && t->feed)    /* what is left of its chunks is for the others */
+        feed_end(t->feed);
     monitor_publish(t);
     monitor_stop(t);
     t->ended = true;
