@@ -137,7 +137,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(filter-out $(if $(HAVE_TRAIN),,$(TR
 # MPI libraries crash under it; what its processes do over shm is in test_branch and test_post.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,rules ruling outer_step options hostlist launcher hosts block vector data input formats report plan \
-	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words told run_files resume scores \
+	leases models loops wire wire_fabrics wire_jobs training_ends training_faults training_words told run_files resume scores \
 	fabric members mpi mpi_errors mpi_jobs mpi_rounds joint link_contract tables tables_hot tables_parts tables_comings rows ledger ledger_words check hostile liars comings comings_rows \
 	comings_post comings_agree simulated simulated_faults simulation scale long_link bsp_net tls tls_strangers tcp_bytes secret),$(TESTS))
 endif
@@ -407,9 +407,12 @@ tests: $(TESTS) $(if $(SAN),,$(B)/examples/hello)
 # million of them take an hour of two cores.
 SEEDS := 1-10000
 faults-million: SEEDS := 1-1000000
+faults-million: DEAL_SEEDS := 1-100000
+DEAL_SEEDS := 1-3000
 faults faults-million: $(B)/tests/faults
 	@$(B)/tests/faults $(SEEDS)
 	@$(B)/tests/faults $(SEEDS) -q
+	@$(B)/tests/faults $(DEAL_SEEDS) -d
 
 # One rule of the protocol broken at a time: which of those worlds fail, or which suite (tests/mutations).
 mutations:
