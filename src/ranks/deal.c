@@ -14,6 +14,7 @@
 #include <string.h>
 
 enum { AGAIN = 4 /* in the time `dead` */ };
+#define FIXED_AHEAD_NS UINT64_C(60000000000)    /* nobody who is cut off is put out */
 enum { TRAINED_WIDE = 1, HELD_WIDE = 2, OVER = 1, FINAL = 2 };
 
 struct ranks_deal {
@@ -42,7 +43,7 @@ descant_status ranks_deal_init(struct ranks *m)
     if (!d)
         return DESCANT_MEMORY;
     pthread_mutex_init(&d->lock, NULL);
-    own_init(&d->own, m->dead_ns);
+    own_init(&d->own, m->place.fixed ? FIXED_AHEAD_NS : m->dead_ns);
     return !m->lead || leases_init(&d->leases, m->place.size, m->place.fixed ? 0 : m->dead_ns)
                ? DESCANT_OK
                : DESCANT_MEMORY;
@@ -168,6 +169,7 @@ static void hear_deal(struct ranks *m, const struct ranks_items *head, const cha
     pthread_mutex_lock(&d->lock);
     d->starved |= !own_hear(&d->own, &deal);
     pthread_mutex_unlock(&d->lock);
+    d->soon |= deal.heard == 0;         /* the dealer asks what this rank has */
     m->moved = true;
 }
 
@@ -224,8 +226,8 @@ void ranks_deal_soon(struct ranks *m)
 
     if (!d)
         return;
-    d->soon = true;
     pthread_mutex_lock(&d->lock);
+    d->soon |= d->own.begun;
     own_finish(&d->own);
     pthread_mutex_unlock(&d->lock);
 }
@@ -260,8 +262,7 @@ static bool is_lost(const struct ranks *m)
            m->now_ns - own->said_ns > m->dead_ns / AGAIN;
 }
 
-/* Where ranks come and go all tell what they have in each epoch, also those that take no
- * items: the dealer waits for it. */
+/* A rank that takes no items says what it has, which is nothing, where it is asked. */
 static void tell_own(struct ranks *m)
 {
     struct ranks_deal *d = m->deal;
@@ -271,9 +272,9 @@ static void tell_own(struct ranks *m)
     if (d->was_member && !view.member)
         own_drop(&d->own);
     d->was_member = view.member;
-    bool due = view.member && (d->own.begun || !m->place.fixed) &&
-               (d->soon || d->said_epoch != view.epoch || own_due(&d->own, m->now_ns) ||
-                is_lost(m));
+    bool due = view.member &&
+               (d->soon || (d->own.begun && (d->said_epoch != view.epoch || is_lost(m) ||
+                                             own_due(&d->own, m->now_ns))));
     if (due)
         d->starved |= !own_tell(&d->own, &d->items, m->now_ns);
     bool starved = d->starved;

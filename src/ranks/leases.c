@@ -10,7 +10,7 @@ struct lessee {
     uint64_t have, given;       /* numbers of grants: the last that it has taken; that
                                    was given */
     bool wide, trained_wide;    /* its lists have items of others */
-    bool recalled;              /* it was told `most`, and has not answered */
+    bool recalled;              /* it was asked, or told `most`, and has not answered */
     struct runs trained, held, grant;
 };
 
@@ -207,6 +207,16 @@ static void recall(struct leases *l, uint64_t most)
     }
 }
 
+/* Those that have not told what they have are to do so. */
+static void ask_all(struct leases *l)
+{
+    for (int k = 0; k < l->size; k++) {
+        struct lessee *of = &l->of[k];
+        if (of->generation && !of->told && !of->recalled)
+            of->tell = of->recalled = true;
+    }
+}
+
 static void grant(struct leases *l, struct lessee *of, uint64_t n)
 {
     struct run gap = runs_gap(&l->busy, 0);
@@ -249,7 +259,9 @@ bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t n
     bool early = now_ns - l->since_ns < l->patience_ns && !l->all_told;
     bool waits = asks && (early || (!l->n_free && l->n_left));
     bool over = asks && !l->n_left;
-    if (waits && !early)
+    if (waits && early)
+        ask_all(l);
+    else if (waits)
         recall(l, most);
     if (waits && !of->tell)
         return false;
