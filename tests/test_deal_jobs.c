@@ -29,15 +29,19 @@ static struct deal_page {
 static char address[300];
 static const char *plan;
 static pid_t pids[MOST];
+static float *model;
 static int founders, slow, first, threads = 1, stops = -1;    /* stops: after a few items */
 
+/* Each of several threads has a part of the model for itself, from w on. */
 static bool is_made(struct descant *job, int rank, float *w, uint64_t item, bool alone)
 {
+    int part = threads > 1 ? (int)(w - model) / (N / MOST) : 0;
+    int end = threads > 1 ? (part + 1) * (N / MOST) : N;
     if (item >= (uint64_t)page->items)
         return false;
     for (int k = 0; k < STEPS; k++) {
-        for (int i = 0; i < N; i++)
-            w[i] += 0.01f * (1 - w[i]);
+        for (int i = part * (N / MOST); i < end; i++)
+            model[i] += 0.01f * (1 - model[i]);
         clock_sleep_until(clock_now_ns() + STEP_NS * (rank == slow ? SLOW : 1));
         if (!alone && descant_step(job) != DESCANT_OK)
             return false;
@@ -92,7 +96,7 @@ static bool work_in_threads(struct descant *job, int rank, float *w)
     bool good = true;
 
     for (int k = 0; k < threads; k++) {
-        workers[k] = (struct worker){.job = job, .w = w, .rank = rank};
+        workers[k] = (struct worker){.job = job, .w = w + k * (N / MOST), .rank = rank};
         pthread_create(&workers[k].thread, NULL, work, &workers[k]);
     }
     for (int k = 0; k < threads; k++) {
@@ -107,7 +111,7 @@ static int train(int rank, int size)
 {
     const struct descant_items before = {0, 10};
     struct descant *job = open_job(address, plan, rank, size);
-    float *w = descant_alloc(job, "w", N);
+    float *w = model = descant_alloc(job, "w", N);
     struct descant_items known[ITEMS];
     size_t n;
 

@@ -242,8 +242,8 @@ struct fabric {
                                            Written by start and poll; relaxed */
     /* the last round done, for its holder */
     bool own_bad;                       /* this trainer's contribution had NaN or Inf */
-    bool joined;                        /* set by the first STATE: the job was running
-                                           already */
+    _Atomic bool joined;                /* set by the first STATE: the job was running
+                                           already; relaxed, any thread reads */
     _Atomic int machine_threads;        /* workers and shadows of all trainers of this
                                            machine; written by poll, read by the shadow;
                                            relaxed */

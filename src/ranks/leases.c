@@ -70,17 +70,19 @@ static bool free_set(struct leases *l, const struct runs *set)
 
 static bool take_all(struct leases *l, const struct lessee *of)
 {
-    return runs_join(&l->busy, of->trained.at, of->trained.n) &
-           runs_join(&l->busy, of->held.at, of->held.n) &
-           runs_join(&l->busy, of->grant.at, of->grant.n);
+    bool good = runs_join(&l->busy, of->trained.at, of->trained.n);
+    good &= runs_join(&l->busy, of->held.at, of->held.n);
+    good &= runs_join(&l->busy, of->grant.at, of->grant.n);
+    return good;
 }
 
 /* Wide lists have items of others, which stay theirs. */
 static bool free_all(struct leases *l, struct lessee *of)
 {
-    bool good = free_set(l, &of->trained) & free_set(l, &of->held) &
-                free_set(l, &of->grant);
+    bool good = free_set(l, &of->trained);
 
+    good &= free_set(l, &of->held);
+    good &= free_set(l, &of->grant);
     l->changed = true;
     for (int k = 0; of->wide && k < l->size; k++)
         if (&l->of[k] != of)
@@ -97,7 +99,8 @@ static bool set_list(struct runs *set, const struct lease_list *list)
 static bool take_done(struct leases *l, const struct run *done, size_t n)
 {
     bool good = runs_join(&l->done, done, n);
-    return runs_join(&l->busy, done, n) & good;
+    good &= runs_join(&l->busy, done, n);
+    return good;
 }
 
 bool leases_member(struct leases *l, int rank, uint64_t generation)
@@ -132,8 +135,10 @@ bool leases_hear(struct leases *l, int rank, const struct lease_items *items)
     of->have = items->have;
     if (of->have == of->given)
         runs_fini(&of->grant);
-    good &= set_list(&of->trained, &items->trained) & set_list(&of->held, &items->held) &
-            take_done(l, items->done.at, items->done.n) & take_all(l, of);
+    good &= set_list(&of->trained, &items->trained);
+    good &= set_list(&of->held, &items->held);
+    good &= take_done(l, items->done.at, items->done.n);
+    good &= take_all(l, of);
     of->trained_wide = items->trained.wide;
     of->wide = items->trained.wide || items->held.wide;
     uint64_t held = runs_count(&of->held);

@@ -265,7 +265,8 @@ bool own_tell(struct own_items *o, struct lease_items *items, uint64_t now_ns)
 {
     look_rate(o, now_ns);
     o->said_ns = now_ns;
-    bool good = trim(o) & tell_fresh(o);
+    bool good = trim(o);
+    good &= tell_fresh(o);
     *items = (struct lease_items){.serial = ++o->serial, .have = o->have,
                                   .want = lacks(o), .end = o->end,
                                   .stock = runs_count(&o->stock)};
@@ -290,7 +291,8 @@ static bool take_grant(struct own_items *o, struct run run)
         struct run gap = runs_gap(&o->done, at);
         uint64_t from = gap.from < run.to ? gap.from : run.to;
         uint64_t to = gap.to < run.to ? gap.to : run.to;
-        good &= runs_add(&o->fresh, at, from) & (o->ended || runs_add(&o->stock, from, to));
+        good &= runs_add(&o->fresh, at, from);
+        good &= o->ended || runs_add(&o->stock, from, to);
         at = to;
     }
     return good;

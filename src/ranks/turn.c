@@ -451,7 +451,8 @@ static enum fabric_progress hand_out_state(struct ranks *m, struct fabric_part *
 {
     m->held.state_waits = false;
     m->outer_set = false;
-    m->f.joined |= m->x.kind == EXCHANGE_STATE && !m->has_state;
+    if (m->x.kind == EXCHANGE_STATE && !m->has_state)
+        atomic_store_explicit(&m->f.joined, true, memory_order_relaxed);
     bool base = is_base(m);
     bool merged = base && m->stage == STAGE_ARRIVED && m->arrived == m->seq &&
                   m->held.own >= m->arrived_as;

@@ -378,6 +378,12 @@ static descant_status start(struct trainer *t)
     return status;
 }
 
+static descant_status begin_deal(struct trainer *t)
+{
+    const struct data_options options = trainer_data(t);
+    return resume_deal(t, &options);
+}
+
 /* Each step needs those before it: locks take the run's number from the board; the model
  * follows from the data's shape, and the tables from the model; whether the replica is a
  * checkpoint's is known once the tables are filled; the job starts when all values are
@@ -387,7 +393,7 @@ descant_status trainer_open(struct trainer *t, const char *address, int rank, in
 {
     descant_status (*const steps[])(struct trainer *) = {
         open_board,  lock_files,   look_at_data, open_model, share_tables,
-        once_tables, fill_replica, start,        once_outer, resume_deal};
+        once_tables, fill_replica, start,        once_outer, begin_deal};
     descant_status status = open_job(t, address, rank, size);
 
     for (size_t k = 0; k < sizeof steps / sizeof *steps && status == DESCANT_OK; k++)

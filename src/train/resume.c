@@ -327,10 +327,9 @@ static void forget_if_late(struct trainer *t)
 
 /* Where the job deals chunks it hears from each trainer which are done. The end of the
  * data is told as soon as it is known, lest chunks behind it be dealt. */
-descant_status resume_deal(struct trainer *t)
+descant_status resume_deal(struct trainer *t, const struct data_options *options)
 {
     struct board *board = t->board;
-    const struct data_options options = trainer_data(t);
     size_t n = atomic_load_explicit(&board->n_todo, memory_order_acquire), n_runs = 0;
     struct data *data = NULL;
 
@@ -347,7 +346,7 @@ descant_status resume_deal(struct trainer *t)
         todo && runs ? descant_deal_begin(t->job, runs, n_runs)
                      : log_fail(&t->log, DESCANT_MEMORY, "no memory for the place");
     if (status == DESCANT_OK && t->counted)
-        status = data_open(&data, &options);
+        status = data_open(&data, options);
     if (status == DESCANT_OK && data) {
         board_ended(board, data_chunks(data));
         status = descant_deal_end(t->job, data_chunks(data));

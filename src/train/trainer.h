@@ -278,7 +278,7 @@ descant_status resume_tables(struct trainer *t);   /* and the board; one trainer
 descant_status resume_outer(struct trainer *t);    /* after start */
 /* Tells a job that deals chunks which are done, and the data's end; after start, and also
  * where nothing is resumed. */
-descant_status resume_deal(struct trainer *t);
+descant_status resume_deal(struct trainer *t, const struct data_options *options);
 /* The best model so far is that of FILE.best; the reporter alone. */
 void resume_best_path(const struct trainer *t, char *path, size_t room); /* FILE.best */
 void resume_best(struct trainer *t);
