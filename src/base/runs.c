@@ -92,15 +92,6 @@ bool runs_join(struct runs *s, const struct run *more, size_t n)
     return good;
 }
 
-bool runs_part(struct runs *s, const struct run *less, size_t n)
-{
-    bool good = true;
-
-    for (size_t k = 0; k < n; k++)
-        good &= runs_remove(s, less[k].from, less[k].to);
-    return good;
-}
-
 bool runs_has(const struct runs *s, uint64_t number)
 {
     size_t k = find(s, number);
@@ -116,11 +107,6 @@ uint64_t runs_count(const struct runs *s)
     for (size_t k = 0; k < s->n; k++)
         n += s->at[k].to - s->at[k].from;
     return n;
-}
-
-uint64_t runs_end(const struct runs *s)
-{
-    return s->n ? s->at[s->n - 1].to : 0;
 }
 
 struct run runs_gap(const struct runs *s, uint64_t from)

@@ -18,15 +18,14 @@ struct runs {
 
 void runs_fini(struct runs *s);         /* leaves the empty set */
 
-/* False: there was no memory, and the set is as it was. An empty range changes nothing. */
+/* False: there was no memory, and the set is as it was. An empty range changes
+ * nothing. */
 bool runs_add(struct runs *s, uint64_t from, uint64_t to);
 bool runs_remove(struct runs *s, uint64_t from, uint64_t to);
 bool runs_join(struct runs *s, const struct run *more, size_t n);
-bool runs_part(struct runs *s, const struct run *less, size_t n);
 
 bool runs_has(const struct runs *s, uint64_t number);
 uint64_t runs_count(const struct runs *s);
-uint64_t runs_end(const struct runs *s);        /* behind the last one; 0: it is empty */
 
 /* The first range of numbers from `from` on that are not in the set: to is where the
  * next run begins, UINT64_MAX: none does. */

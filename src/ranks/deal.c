@@ -44,9 +44,9 @@ descant_status ranks_deal_init(struct ranks *m)
         return DESCANT_MEMORY;
     pthread_mutex_init(&d->lock, NULL);
     own_init(&d->own, m->place.fixed ? FIXED_AHEAD_NS : m->dead_ns);
-    return !m->lead || leases_init(&d->leases, m->place.size, m->place.fixed ? 0 : m->dead_ns)
-               ? DESCANT_OK
-               : DESCANT_MEMORY;
+    uint64_t patience_ns = m->place.fixed ? 0 : m->dead_ns;
+    bool good = !m->lead || leases_init(&d->leases, m->place.size, patience_ns);
+    return good ? DESCANT_OK : DESCANT_MEMORY;
 }
 
 void ranks_deal_fini(struct ranks *m)
@@ -74,10 +74,9 @@ static bool look_members(struct ranks *m)
     d->deals = true;
     d->epoch = epoch;
     d->n_left = m->lead->n_left;
-    for (int k = 0; k < m->place.size; k++) {
+    for (int k = 0; k < m->place.size; k++)
         good &= leases_member(&d->leases, k,
                               m->place.fixed ? !m->lead->peers[k].left : m->members[k]);
-    }
     return good;
 }
 
@@ -150,8 +149,7 @@ static void hear_items(struct ranks *m, int from, const struct ranks_items *head
     take(&items->done, at, head->n[2]);
     items->trained.wide = head->flags & TRAINED_WIDE;
     items->held.wide = head->flags & HELD_WIDE;
-    if (m->leads && !(look_members(m) &&
-                      leases_hear(&d->leases, from, items)))
+    if (m->leads && !(look_members(m) && leases_hear(&d->leases, from, items)))
         ranks_fail(m, DESCANT_MEMORY, "no memory for items");
 }
 

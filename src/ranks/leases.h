@@ -9,8 +9,8 @@
  *          knows, how many it wants, and the number of the last grant that it has taken
  *   DEAL   from the dealer: a grant, and the items that are done as far as it knows
  *
- *   1. What is done only grows, and is joined wherever it comes: it needs no dealer. A
- *      rank that has done an item has it until the dealer has heard so.
+ *   1. The set of done items only grows, and is joined wherever it comes: it needs no
+ *      dealer. A rank that has done an item has it until the dealer has heard so.
  *   2. An item is free that is not done, and that no member has. The lowest free items
  *      are dealt first, so what is done is few runs.
  *   3. A grant has a number, and is said again until its number comes back. So each grant
@@ -106,9 +106,9 @@ bool leases_final_of(struct leases *l, int rank);
 
 /* --- a rank's own part --- */
 
-/* Items of a rank on their way: in stock; open: in work; trained; brought to an exchange that
- * is under way; fresh: merged; told to the dealer, which has not answered; and done, as
- * far as this rank knows, also by others. */
+/* Items of a rank on their way: in stock; open: in work; trained; brought to an exchange
+ * that is under way; fresh: merged; told to the dealer, which has not answered; and done,
+ * as far as this rank knows, also by others. */
 struct own_items {
     bool begun, alone;                  /* alone: takes what nobody has done */
     bool waits;                         /* see struct fabric_deal, begin */
@@ -123,8 +123,8 @@ struct own_items {
     uint64_t took;                      /* items, ever */
     uint64_t want;                      /* in stock */
     uint64_t rate_ns, rate_took;        /* a window's begin, and `took` then */
-    bool hungry;                        /* a take has found nothing since the last word; */
-    bool starves;                       /* so did the last one */
+    bool hungry;                        /* some take since the last word has found nothing */
+    bool starves;                       /* the last take has */
     bool news;                          /* since the last word */
     /* the last word: */
     uint64_t serial, heard, said_ns;    /* heard: the last one that was answered */
@@ -138,7 +138,7 @@ bool own_begin(struct own_items *o, const struct run *done, size_t n, bool waits
 /* no more is to be taken, but alone */
 void own_finish(struct own_items *o);
 
-/* What is done, with all that this rank has trained. */
+/* The items that are done, and all that this rank has trained. */
 bool own_known(const struct own_items *o, struct runs *known);
 
 /* False: there is none. UINT64_MAX: all have been dealt. *good: false: no memory. */

@@ -32,6 +32,7 @@ void own_finish(struct own_items *o)
 void own_forget(struct own_items *o)
 {
     own_fini(o);
+    own_drop(o);
     o->have = 0;
 }
 

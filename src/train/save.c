@@ -11,8 +11,8 @@
  *      out, and at most those chunks' examples are trained twice; more epochs go on where
  *      the last one ended. It counts chunks; resume.c says when a run may go on from it.
  *      On one machine the board has the place. Of several hosts the first one writes the
- *      checkpoint: the chunks that are done are those whose steps have come to its own
- *      replica, of whichever host (descant_deal_known), and the sums are of all hosts.
+ *      checkpoint: the chunks that are done are those whose steps an exchange has merged,
+ *      of whichever host, and its own (descant_deal_known); the sums are of all hosts.
  *   3. safetensors_write replaces the file in one step and keeps the previous one beside
  *      it: as PATH.previous a model that this run has written or goes on from, as
  *      PATH.old the model of another run. */
