@@ -123,7 +123,7 @@ struct own_items {
     uint64_t took;                      /* items, ever */
     uint64_t want;                      /* in stock */
     uint64_t rate_ns, rate_took;        /* a window's begin, and `took` then */
-    bool hungry;                        /* some take since the last word has found nothing */
+    bool hungry;                        /* some take found nothing since the last word */
     bool starves;                       /* the last take has */
     bool news;                          /* since the last word */
     /* the last word: */
