@@ -4,6 +4,7 @@
  * of this process; the link of their job is slow, so that rounds are in flight at any moment. */
 #include "harness/jobs.h"
 #include "harness/suite.h"
+#include "harness/tcp.h"
 #include "sync/hold.h"
 #include "sync/job.h"
 
@@ -350,6 +351,138 @@ START_TEST(what_was_loaded_stays)
 }
 END_TEST
 
+/* An outer state of rounds that one trainer made alone. */
+static unsigned char *made_alone(const char *plan, float by, size_t *bytes)
+{
+    struct descant *job = open_job("self", plan, -1, 0);
+    float *w = descant_alloc(job, "w", N);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    for (int r = 0; r < 12; r++) {
+        for (int k = 0; k < N; k++)
+            w[k] += by * (float)k;
+        ck_assert_int_eq(descant_step(job), DESCANT_OK);
+    }
+    ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_LOCAL), DESCANT_OK);
+    unsigned char *state = outer_state(job, bytes);
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
+    return state;
+}
+
+struct beginner {
+    const char *plan;
+    int rank, size;
+    float first;
+    const void *loads;      /* NULL: nothing */
+    size_t bytes;
+    struct descant *job;
+    float *w;
+};
+
+static void *begin(void *context)
+{
+    struct beginner *x = context;
+    x->job = open_job(job_address, x->plan, x->rank, x->size);
+    x->w = descant_alloc(x->job, "w", N);
+    for (int k = 0; k < N; k++)
+        x->w[k] = x->first;
+    if (x->loads)
+        ck_assert_int_eq(descant_outer_load(x->job, x->loads, x->bytes), DESCANT_OK);
+    ck_assert_msg(descant_start(x->job) == DESCANT_OK, "%s", descant_last_error());
+    return NULL;
+}
+
+static void begin_both(struct beginner of[2])
+{
+    pthread_t other;
+    pthread_create(&other, NULL, begin, &of[1]);
+    begin(&of[0]);
+    pthread_join(other, NULL);
+}
+
+static void need_restored(struct beginner *x, const unsigned char *saved, size_t bytes)
+{
+    size_t n;
+    unsigned char *now = outer_state(x->job, &n);
+    ck_assert(all_are(x->w, RESTORED));
+    ck_assert_uint_eq(n, bytes);
+    ck_assert_mem_eq(now, saved, bytes);
+    free(now);
+}
+
+/* Over shared memory and over TCP. */
+START_TEST(what_was_loaded_before_start_is_there_at_once)
+{
+    static const char *const plans[] = {"shadow-easgd", "shadow-bmuf,momentum=0.5", "bmuf,every=4",
+                                        "diloco-delta,every=4,delay=2"};
+    const char *plan = plans[_i / 2];
+    size_t bytes;
+    unsigned char *saved = made_alone(plan, 1, &bytes);
+    struct beginner of[2] = {{plan, 0, 2, 1, NULL, 0, NULL, NULL},
+                             {plan, 1, 2, RESTORED, saved, bytes, NULL, NULL}};
+    struct tcp_options at;
+    new_address("");
+    tcp_test_address(&at, "127.0.0.1", 2);
+    if (_i % 2)
+        snprintf(job_address, sizeof job_address, "tcp:127.0.0.1:%s,ranks=2", at.port);
+    begin_both(of);
+    for (int i = 0; i < 2; i++)
+        need_restored(&of[i], saved, bytes);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(descant_close(of[i].job), DESCANT_OK);
+    free(saved);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+/* Whatever it has loaded: another state, with another replica. */
+START_TEST(who_comes_late_takes_what_the_job_has)
+{
+    size_t bytes;
+    unsigned char *saved = made_alone("shadow-easgd", 1, &bytes);
+    unsigned char *others = made_alone("shadow-easgd", 2, &bytes);
+    struct beginner of[2] = {{"shadow-easgd", 0, 0, 1, others, bytes, NULL, NULL},
+                             {"shadow-easgd", 1, 0, RESTORED, saved, bytes, NULL, NULL}};
+    size_t n;
+    new_address("");
+    begin(&of[1]);
+    begin(&of[0]);
+    ck_assert(all_are(of[1].w, RESTORED));
+    for (int i = 0; i < 2; i++) {
+        unsigned char *now = outer_state(of[i].job, &n);
+        ck_assert_mem_eq(now, saved, bytes);
+        free(now);
+        ck_assert_int_eq(descant_close(of[i].job), DESCANT_OK);
+    }
+    free(saved);
+    free(others);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+/* Torn bytes are refused at once, segments that came after the load at the start. */
+START_TEST(what_does_not_fit_is_not_begun_with)
+{
+    size_t bytes;
+    unsigned char *saved = made_alone("shadow-easgd", 1, &bytes);
+    struct descant *job = open_job("self", "shadow-easgd", -1, 0);
+    ck_assert_int_eq(descant_outer_load(job, saved, bytes), DESCANT_CORRUPT);
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", N));
+    ck_assert_int_eq(descant_outer_load(job, saved, bytes - 1), DESCANT_CORRUPT);
+    ck_assert_int_eq(descant_outer_load(job, saved, bytes), DESCANT_OK);
+    ck_assert_int_eq(descant_outer_load(job, saved, bytes), DESCANT_OK);
+    ck_assert_ptr_nonnull(descant_alloc(job, "v", 10));
+    ck_assert_int_eq(descant_start(job), DESCANT_CORRUPT);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "1 vectors of 3000 floats, this job 1 of 3010"));
+    descant_close(job);
+    job = open_job("self", "shadow-easgd", -1, 0);
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", N));
+    ck_assert_int_eq(descant_outer_load(job, saved, bytes), DESCANT_OK);
+    descant_close(job);             /* never started */
+    free(saved);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
 START_TEST(who_paused_may_finish)
 {
     new_address("");
@@ -387,6 +520,9 @@ int main(void)
     tcase_add_loop_test(all, who_has_finished_takes_a_reload_at_its_end, 0, 8);
     tcase_add_loop_test(all, who_finishes_takes_the_reload_of_its_round, 0, 2);
     tcase_add_loop_test(all, what_was_loaded_stays, 0, 3);
+    tcase_add_loop_test(all, what_was_loaded_before_start_is_there_at_once, 0, 8);
+    tcase_add_test(all, who_comes_late_takes_what_the_job_has);
+    tcase_add_test(all, what_does_not_fit_is_not_begun_with);
     tcase_add_test(all, who_paused_may_finish);
     tcase_add_test(all, there_is_nothing_to_pause_without_rounds);
     return run_cases(all, NULL);

@@ -254,6 +254,7 @@ void job_destroy(struct descant *job, bool keeps)
     tables_fini(&job->tables);
     if (job->round_made)
         round_fini(&job->round);
+    memory_give(job->outer_kept);
     events_fini(&job->events);
     workers_fini(&job->workers);
     replica_fini(&job->replica);

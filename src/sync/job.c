@@ -313,7 +313,7 @@ static descant_status start_fabric(struct descant *job)
     if (status != DESCANT_OK)
         return status;
     job->round_made = true;
-    return DESCANT_OK;
+    return job_take_outer(job);
 }
 
 /* A trainer that joins under a plan that counts steps begins where the others are: at a
@@ -349,7 +349,7 @@ static descant_status drive_start(struct descant *job, uint64_t until, uint64_t 
 static descant_status meet(struct descant *job)
 {
     uint64_t until = clock_now_ns() + (uint64_t)(job->start_s * 1e9), waited = 0;
-    round_begin_state(&job->round, 0, false);
+    round_begin_state(&job->round, job->round.outer_loaded, false);
     descant_status status = drive_start(job, until, &waited);
     if (status == DESCANT_OK && job->fabric->joined && job->plan.when == PLAN_EVERY &&
         job->plan.what != PLAN_GRADIENT && job->plan.what != PLAN_ELASTIC)

@@ -64,6 +64,9 @@ struct descant {
     pthread_cond_t turn;                /* next_due has moved on */
     struct round round;
     bool round_made;
+    void *outer_kept;                   /* loaded before start, which takes it; NULL:
+                                           none */
+    size_t outer_kept_bytes;
     uint64_t next_due;                  /* delayed plans: the number of the event to
                                            come */
     uint64_t begun_steps, begun_ns;     /* when the round in hand began */
@@ -164,6 +167,11 @@ bool job_link_allows(struct descant *job);
 /* allreduce: the mean of each trainer becomes a call (unless `called` already), then
  * states are given. */
 descant_status job_introduce(struct descant *job, bool called, uint64_t *waited_ns);
+
+/* --- outer.c --- */
+
+/* The outer state that was loaded before start, if any. */
+descant_status job_take_outer(struct descant *job);
 
 /* --- peers.c --- */
 

@@ -4,7 +4,9 @@
  *
  *   pause    takes the machine and gives up the open round, whose result would be old.
  *            From here until reload Descant touches neither replica nor G and s
- *   load     overwrites G and s in place; a centre, which others use, is kept aside
+ *   load     overwrites G and s in place; a centre, which others use, is kept aside.
+ *            Before start, where there are none, the bytes are kept, and the first STATE
+ *            gives them to all
  *   reload   this trainer's next round is a STATE, whose source is the first that
  *            reloads. The open rounds of others become one, too, or are merged before it
  *
@@ -130,13 +132,13 @@ descant_status descant_outer_save(struct descant *job, void *memory, size_t *byt
     return DESCANT_OK;
 }
 
-descant_status descant_outer_load(struct descant *job, const void *memory, size_t bytes)
+/* The vectors in these bytes, and the number of rounds that made them. */
+static descant_status read_outer(struct descant *job, const void *memory, size_t bytes,
+                                 const unsigned char **vectors, uint64_t *rounds)
 {
-    descant_status status = job_check(job, JOB_PAUSED, "descant_outer_load");
-    if (status != DESCANT_OK)
-        return status;
     struct outer_header header;
-    float *vectors[2];
+    float *own[2];
+    uint32_t n = (uint32_t)outer_vectors(job, own);
     if (memory == NULL || bytes < sizeof header)
         return log_fail(&job->log, DESCANT_CORRUPT, "an outer state of %zu bytes is torn",
                         bytes);
@@ -146,31 +148,83 @@ descant_status descant_outer_load(struct descant *job, const void *memory, size_
         return log_fail(&job->log, DESCANT_CORRUPT,
                         "this is no outer state of version %d, nor of one before",
                         VERSION);
-    if (header.vectors != (uint32_t)outer_vectors(job, vectors) ||
-        header.floats != outer_floats(job))
+    if (header.vectors != n || header.floats != outer_floats(job))
         return log_fail(
             &job->log, DESCANT_CORRUPT,
-            "the outer state has %u vectors of %llu floats, this job %d of %zu",
-            header.vectors, (unsigned long long)header.floats,
-            outer_vectors(job, vectors), outer_floats(job));
-    uint64_t rounds = 0;
-    size_t before = header.version == VERSION_WITHOUT_ROUNDS ? 0 : sizeof rounds;
+            "the outer state has %u vectors of %llu floats, this job %u of %zu",
+            header.vectors, (unsigned long long)header.floats, n, outer_floats(job));
+    size_t before = header.version == VERSION_WITHOUT_ROUNDS ? 0 : sizeof *rounds;
     size_t payload = before + header.vectors * (size_t)header.floats * sizeof(float);
     const unsigned char *body = (const unsigned char *)memory + sizeof header;
     if (bytes != sizeof header + payload ||
         fnv_add(FNV_BEGIN, body, payload) != header.check)
         return log_fail(&job->log, DESCANT_CORRUPT, "the outer state is damaged");
+    *rounds = 0;
+    memcpy(rounds, body, before);
+    *vectors = body + before;
+    return DESCANT_OK;
+}
+
+/* By the holder of the machine. */
+static descant_status set_outer(struct descant *job, const void *memory, size_t bytes)
+{
+    const unsigned char *from;
+    uint64_t rounds;
+    float *vectors[2];
+    descant_status status = read_outer(job, memory, bytes, &from, &rounds);
+    if (status != DESCANT_OK)
+        return status;
+    int n = outer_vectors(job, vectors);
     if (job->plan.what == PLAN_ELASTIC && job->round.loaded == NULL)
         job->round.loaded = memory_take_array(job->replica.n, sizeof(float));
     if (job->plan.what == PLAN_ELASTIC && job->round.loaded == NULL)
         return log_fail(&job->log, DESCANT_MEMORY, "no memory for %zu floats",
                         job->replica.n);
-    pthread_mutex_lock(&job->machine);
     vectors[0] = job->plan.what == PLAN_ELASTIC ? job->round.loaded : vectors[0];
-    memcpy(&rounds, body, before);
     round_set_outer(&job->round, rounds);
-    move_outer(job, vectors, header.vectors, NULL, body + before);
+    move_outer(job, vectors, (uint32_t)n, NULL, from);
     job->round.outer_loaded = true;
-    pthread_mutex_unlock(&job->machine);
     return DESCANT_OK;
+}
+
+/* Before start there are no vectors yet. */
+static descant_status keep_outer(struct descant *job, const void *memory, size_t bytes)
+{
+    const unsigned char *vectors;
+    uint64_t rounds;
+    descant_status status = read_outer(job, memory, bytes, &vectors, &rounds);
+    if (status != DESCANT_OK)
+        return status;
+    memory_give(job->outer_kept);
+    job->outer_kept = memory_take(bytes);
+    job->outer_kept_bytes = bytes;
+    if (job->outer_kept == NULL)
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory for %zu bytes", bytes);
+    memcpy(job->outer_kept, memory, bytes);
+    return DESCANT_OK;
+}
+
+/* Segments that were declared since it was loaded are missing in it. */
+descant_status job_take_outer(struct descant *job)
+{
+    if (job->outer_kept == NULL)
+        return DESCANT_OK;
+    descant_status status = set_outer(job, job->outer_kept, job->outer_kept_bytes);
+    job->fabric->outer_loads = true;
+    memory_give(job->outer_kept);
+    job->outer_kept = NULL;
+    return status;
+}
+
+descant_status descant_outer_load(struct descant *job, const void *memory, size_t bytes)
+{
+    bool open = job != NULL && *job->parent && atomic_load(&job->state) == JOB_OPEN;
+    descant_status status =
+        job_check(job, open ? JOB_OPEN : JOB_PAUSED, "descant_outer_load");
+    if (status != DESCANT_OK)
+        return status;
+    pthread_mutex_lock(&job->machine);
+    status = open ? keep_outer(job, memory, bytes) : set_outer(job, memory, bytes);
+    pthread_mutex_unlock(&job->machine);
+    return status;
 }

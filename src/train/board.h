@@ -97,8 +97,6 @@ struct board {
     struct board_once tables;               /* filling the tables */
     /* they were filled from a checkpoint; before tables */
     _Atomic uint32_t resumed;
-    /* a trainer takes that checkpoint's outer state */
-    _Atomic uint32_t outer_taken;
     struct cell before;                     /* sums of the run that was resumed */
     _Atomic double seconds_before;
     _Atomic uint32_t clock_set;             /* a trainer trains, and has set started_ns */

@@ -353,15 +353,6 @@ static descant_status once_tables(struct trainer *t)
     return status;
 }
 
-/* All trainers have one outer state: the first one that starts brings it. */
-static descant_status once_outer(struct trainer *t)
-{
-    if (!t->options->resume || !atomic_load(&t->board->resumed) ||
-        atomic_exchange(&t->board->outer_taken, 1))
-        return DESCANT_OK;
-    return resume_outer(t);
-}
-
 /* Under the plan bsp the segment is made before the job starts, since no worker may come
  * to a model that is not there. */
 static descant_status start(struct trainer *t)
@@ -387,13 +378,13 @@ static descant_status begin_deal(struct trainer *t)
 /* Each step needs those before it: locks take the run's number from the board; the model
  * follows from the data's shape, and the tables from the model; whether the replica is a
  * checkpoint's is known once the tables are filled; the job starts when all values are
- * there; and the outer state, and the dealing of chunks, belong to a job that has
- * started. */
+ * there, those of the plan's outer state, too; and only a job that has started deals
+ * chunks. */
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size)
 {
     descant_status (*const steps[])(struct trainer *) = {
         open_board,  lock_files,   look_at_data, open_model, share_tables,
-        once_tables, fill_replica, start,        once_outer, begin_deal};
+        once_tables, fill_replica, start,        begin_deal};
     descant_status status = open_job(t, address, rank, size);
 
     for (size_t k = 0; k < sizeof steps / sizeof *steps && status == DESCANT_OK; k++)

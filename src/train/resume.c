@@ -62,6 +62,29 @@ static struct checkpoint of_run(const struct trainer *t, struct told *told)
 /* Each trainer reads the dense part for itself, once the tables are filled. The
  * checkpoint is opened silently: resume_tables has logged whether FILE.previous stands
  * for FILE. */
+/* The start gives the first trainer's to all, which is also the one that says what is
+ * missing. */
+static descant_status take_outer(struct trainer *t, const struct checkpoint *c)
+{
+    size_t n = 0;
+    const void *outer = safetensors_list(c->file, "descant.outer", SAFETENSORS_U8, &n);
+    const char *sync = safetensors_text(c->file, "sync");
+    bool same = sync && strcmp(sync, t->options->sync) == 0;
+
+    if (outer && same)
+        return t->options->plan_rests ? DESCANT_OK : descant_outer_load(t->job, outer, n);
+    if (!outer && t->rank == 0)         /* written in haste, or without a job that could
+                                           give it */
+        log_say(&t->log, DESCANT_WARNING,
+                "%s lacks the plan's outer state, which begins anew",
+                t->options->checkpoint);
+    else if (t->rank == 0)
+        log_say(&t->log, DESCANT_INFO,
+                "the checkpoint is of plan %s: the outer state begins anew",
+                sync ? sync : "?");
+    return DESCANT_OK;
+}
+
 descant_status resume_model(struct trainer *t)
 {
     size_t n, floats = optimizer_floats(&t->optimizer, t->n);
@@ -77,6 +100,8 @@ descant_status resume_model(struct trainer *t)
         status = checkpoint_state(&c, "optimizer", t->state, floats);
     if (safetensors_text(c.file, "steps"))
         atomic_store(&t->steps, number_of(c.file, "steps"));
+    if (status == DESCANT_OK)
+        status = take_outer(t, &c);
     checkpoint_close(&c);
     return status;
 }
@@ -377,40 +402,6 @@ descant_status resume_tables(struct trainer *t)
         status = checkpoint_state(&c, "table-optimizer", t->table_state, floats);
     if (status == DESCANT_OK)
         status = take_place(t, &c);
-    checkpoint_close(&c);
-    return status;
-}
-
-/* In the one trainer that was first to start; the others get the state in the round that
- * reload begins. */
-descant_status resume_outer(struct trainer *t)
-{
-    struct told told;
-    struct checkpoint c = of_run(t, &told);
-    descant_status status = checkpoint_open(&c, false);
-
-    if (status != DESCANT_OK)
-        return status;
-    size_t n = 0;
-    const void *outer = safetensors_list(c.file, "descant.outer", SAFETENSORS_U8, &n);
-    const char *sync = safetensors_text(c.file, "sync");
-    bool same = outer && sync && strcmp(sync, t->options->sync) == 0;
-    if (same && !t->options->plan_rests) {
-        status = descant_pause(t->job);
-        if (status == DESCANT_OK)
-            status = descant_outer_load(t->job, outer, n);
-        if (status == DESCANT_OK)
-            status = descant_reload(t->job);
-    } else if (!outer) {        /* written in haste, or without a job that could give
-                                   it */
-        log_say(&t->log, DESCANT_WARNING,
-                "%s lacks the plan's outer state, which begins anew",
-                t->options->checkpoint);
-    } else if (!same) {
-        log_say(&t->log, DESCANT_INFO,
-                "the checkpoint is of plan %s: the outer state begins anew",
-                sync ? sync : "?");
-    }
     checkpoint_close(&c);
     return status;
 }

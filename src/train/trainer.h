@@ -273,9 +273,9 @@ void save_tidy(const struct trainer *t);  /* removes files that a killed run lef
                                              unfinished */
 
 /* --- resume.c --- */
-descant_status resume_model(struct trainer *t);    /* w and state, before start */
+descant_status resume_model(struct trainer *t);    /* w, state and the plan's outer state,
+                                                       before start */
 descant_status resume_tables(struct trainer *t);   /* and the board; one trainer alone */
-descant_status resume_outer(struct trainer *t);    /* after start */
 /* Tells a job that deals chunks which are done, and the data's end; after start, and also
  * where nothing is resumed. */
 descant_status resume_deal(struct trainer *t, const struct data_options *options);
