@@ -94,6 +94,8 @@ struct link_place {
     int rank, size;                 /* size: the most ranks that there can be */
     uint64_t generation;            /* of this rank; not 0 */
     bool fixed;                     /* no rank comes later, and a death ends the job */
+    bool star;                      /* rank 0 alone is near; the others reach each other
+                                       through it, which costs its link as well */
     bool wakes;                     /* a sleep ends at the latest when there is news */
     int host;                       /* the lowest rank of this machine */
     int local_rank, local_size;     /* among those of this machine */

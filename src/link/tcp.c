@@ -423,6 +423,7 @@ static bool meet_all(struct tcp_link *link, struct link_entry *entry)
 static void fill_place(const struct tcp_link *link, struct link_place *place)
 {
     *place = (struct link_place){.rank = link->rank, .size = link->size,
+                                 .star = link->options.star,
                                  .generation = link->generation, .wakes = true,
                                  .host = link->rank, .host_number = link->rank,
                                  .hosts = link->size, .local_size = 1, .most_local = 1,

@@ -43,6 +43,8 @@ struct tcp_options {
     char host[TCP_TEXT], port[16];
     int64_t most;               /* ranks that the job can have */
     double dead_s;              /* a rank that is silent for so long counts as dead */
+    bool star;                  /* all connections are with rank 0, which passes on what
+                                   others send each other */
     bool insecure;              /* nothing is encrypted, and any process may join */
     /* names of files, or empty: the secret of all ranks, or this rank's certificate */
     char secret[TCP_TEXT], cert[TCP_TEXT], key[TCP_TEXT], ca[TCP_TEXT];

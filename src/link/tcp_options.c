@@ -16,6 +16,8 @@ static const struct option options[] = {
      "a rank that is silent for this time is left out"},
     {"insecure", OPTION_BOOL, offsetof(struct tcp_options, insecure), 0, 0, NULL,
      "nothing is encrypted, and any process that reaches the port may join"},
+    {"star", OPTION_BOOL, offsetof(struct tcp_options, star), 0, 0, NULL,
+     "rank 0 is a hub (descant hub), and the only one that others connect to"},
 };
 
 static const struct name {
