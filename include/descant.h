@@ -134,6 +134,10 @@ struct descant_options {
     void *log_user;
     descant_on_event *on_event;     /* NULL: events go to the log alone */
     void *event_user;
+    int hub;             /* 1: this process is the hub of the job "tcp:HOST:PORT,star",
+                            where it listens, and no trainer. Its plan and segments are
+                            those of the first trainer that comes, for which start waits,
+                            and for `size` of them; finish waits for the end of all */
 };
 
 DESCANT_API struct descant_options descant_options_default(void);

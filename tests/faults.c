@@ -2,9 +2,10 @@
 /* Seeded schedules of deaths, cuts, partitions, pauses, slow hosts, leavings and comings,
  * through the protocol of ranks on 2 to 16 of them, in virtual time:
  *
- *     faults [FROM[-TO]] [-v] [-a] [-q] [-d]      seeds; -v: tells what happens. Other
+ *     faults [FROM[-TO]] [-v] [-a] [-q] [-d] [-s] seeds; -v: tells what happens. Other
  *                                         worlds: -a: they make agreements, too; -q: means
- *                                         do not wait for all; -d: they are dealt items
+ *                                         do not wait for all; -d: they are dealt items;
+ *                                         -s: the last rank is a hub
  *
  * Each world trains, or sends parcels, through FAULTS_S seconds of faults, and then
  * without. It is to be safe all the time (ranks_world.h); and once the faults have ended
@@ -110,6 +111,21 @@ static void happen(void)
 
 /* --- a seed --- */
 
+static bool is_hub(int rank)
+{
+    return w.options.star && rank == w.options.ranks - 1;
+}
+
+/* A hub alone makes no rounds. */
+static bool somebody_trains(void)
+{
+    bool any = false;
+
+    for (int k = 0; k < w.options.ranks; k++)
+        any |= w.trainers[k].state == TRAINER_TRAINS && !is_hub(k);
+    return any;
+}
+
 static void check_rows(uint64_t before)
 {
     uint64_t after = world_rows_rounds(&w);
@@ -124,7 +140,7 @@ static void check_progress(uint64_t before)
     uint64_t after = world_rounds(&w);
 
     figures.may_go_on += world_may_go_on(&w);
-    if (!*w.why && world_may_go_on(&w) && after < before + ROUNDS)
+    if (!*w.why && world_may_go_on(&w) && somebody_trains() && after < before + ROUNDS)
         snprintf(w.why, sizeof w.why, "no more than %d rounds, from %d on",
                  (int)(after - before), (int)before);
 }
@@ -134,7 +150,8 @@ static void check_agreements(const int *before)
 {
     for (int k = 0; k < w.options.ranks && w.agree_ns && world_may_go_on(&w); k++) {
         const struct world_trainer *t = &w.trainers[k];
-        bool trains = t->state == TRAINER_TRAINS && ledger_view(ranks_of(t->f)->ledger).member;
+        bool trains = t->state == TRAINER_TRAINS && !is_hub(k) &&
+                      ledger_view(ranks_of(t->f)->ledger).member;
         if (trains && !*w.why && t->agree.n < before[k] + AGREEMENTS)
             snprintf(w.why, sizeof w.why, "rank %d has no more than %d agreements, from %d on",
                      k, t->agree.n - before[k], before[k]);
@@ -149,7 +166,7 @@ static void check_items(uint64_t before)
         world_deal_check_calm(&w);
     for (int k = 0; k < w.options.ranks; k++)
         all |= w.trainers[k].deal.over;
-    if (w.deals && !*w.why && !all && world_may_go_on(&w) && w.n_items == before)
+    if (w.deals && !*w.why && !all && somebody_trains() && world_may_go_on(&w) && w.n_items == before)
         snprintf(w.why, sizeof w.why, "no items are done, from %d on", (int)before);
 }
 
@@ -170,7 +187,8 @@ static void check_end(void)
             snprintf(w.why, sizeof w.why, "rank %d has not left within %g s", k, LEAVES_S);
     world_run(&w, GOES_ON_S);
     for (int k = 0; k < w.options.ranks && goes_on && !*w.why; k++)
-        if (w.trainers[k].state == TRAINER_TRAINS && (!w.trainers[k].finished || w.trainers[k].open))
+        if (w.trainers[k].state == TRAINER_TRAINS && !is_hub(k) &&
+            (!w.trainers[k].finished || w.trainers[k].open))
             snprintf(w.why, sizeof w.why, "rank %d has not finished", k);
 }
 
@@ -205,7 +223,8 @@ static void check_parcels(double bytes_per_s)
 }
 
 /* False: it has failed. */
-static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums, bool deals)
+static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums, bool deals,
+                     bool stars)
 {
     struct simulated_options options = {.seed = seed};
     struct rng rng;
@@ -216,13 +235,15 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums, boo
     options.jitter_ns = (uint64_t)(1e7 * rng_uniform(&rng) * rng_uniform(&rng));
     options.bytes_per_s = 1e6 + 1e8 * rng_uniform(&rng);
     int founders = 1 + (int)(rng_uniform(&rng) * options.ranks);
+    options.star = stars;
+    founders = stars && founders < 2 ? 2 : founders;
     world_open(&w, &options, founders);
     w.n = rng_uniform(&rng) < 0.05 ? 9000 : WORLD_FLOATS;
     w.wire = rng_uniform(&rng) < 0.2 ? WIRE_Q8 : WIRE_F32;
     w.elastic = w.wire == WIRE_F32 && rng_uniform(&rng) < 0.25;
     w.hasty = rng_uniform(&rng) < 0.5;
     w.rows = rng_uniform(&rng) < 0.4;
-    w.post = rng_uniform(&rng) < 0.1;
+    w.post = rng_uniform(&rng) < 0.1 && !stars;
     w.long_parcels = rng_uniform(&rng) < 0.1;
     w.agree_ns = agrees && !w.post ? (uint64_t)(AGREE_S * 1e9) : 0;
     w.deals = deals && !w.post;
@@ -232,8 +253,10 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums, boo
     w.verbose = verbose;
     w.dead_s = DEAD_S;
     w.step_ns = (uint64_t)(STEP_S * 1e9);
-    for (int k = 0; k < founders; k++)
+    for (int k = 0; k < founders - stars; k++)
         world_come(&w, k);
+    if (stars)
+        world_come(&w, options.ranks - 1);
     world_run(&w, DEAD_S);
     while (world_now(&w) < FAULTS_S && !*w.why) {
         happen();
@@ -267,7 +290,7 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums, boo
 int main(int argc, char **argv)
 {
     unsigned long long from = 1, to = 1000, failed = 0;
-    bool verbose = false, agrees = false, quorums = false, deals = false;
+    bool verbose = false, agrees = false, quorums = false, deals = false, stars = false;
     int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), status;
     char *end;
 
@@ -276,6 +299,7 @@ int main(int argc, char **argv)
         agrees |= strcmp(argv[i], "-a") == 0;
         quorums |= strcmp(argv[i], "-q") == 0;
         deals |= strcmp(argv[i], "-d") == 0;
+        stars |= strcmp(argv[i], "-s") == 0;
     }
     if (argc > 1) {
         from = to = strtoull(argv[1], &end, 10);
@@ -290,7 +314,7 @@ int main(int argc, char **argv)
         pid_t pid = fork();
         for (unsigned long long seed = from + (unsigned)k; pid == 0 && seed <= to;
              seed += (unsigned)cores)
-            figures.failed += !run_seed(seed, verbose, agrees, quorums, deals);
+            figures.failed += !run_seed(seed, verbose, agrees, quorums, deals, stars);
         if (pid == 0) {
             figures.cpu_s = (double)clock() / CLOCKS_PER_SEC;
             all[k] = figures;

@@ -59,6 +59,12 @@ void world_fail(struct ranks_world *w, int rank, const char *format, ...)
 /* Ranks that are lied to may come to anything. */
 #define wrong(w, ...) ((w)->lied_to ? (void)0 : world_fail(w, __VA_ARGS__))
 
+/* It brings nothing, and comes to rounds alone. */
+static bool is_hub(const struct ranks_world *w, int rank)
+{
+    return w->options.star && rank == w->options.ranks - 1;
+}
+
 static int rank_of(const struct world_trainer *t)
 {
     return (int)(t - t->world->trainers);
@@ -275,7 +281,7 @@ static void take_mean(struct ranks_world *w, int rank, const struct fabric_part 
                   part->members, (double)t->G[i]);
     }
     need_columns(w, rank, t->next);
-    if (t->next[rank] != t->G[rank] + 1)
+    if (t->next[rank] != t->G[rank] + !is_hub(w, rank))
         wrong(w, rank, "its contribution is not in the mean");
     if (t->next[lineage(w)] != (float)t->lineage)
         wrong(w, rank, "a mean of reload %g, where its own is of %llu",
@@ -354,7 +360,7 @@ static void take_part(struct ranks_world *w, int rank, const struct fabric_part 
         t->lineage = part->note;
         world_deal_loses(w, rank);
     }
-    else if (t->finished)
+    else if (t->finished || (is_hub(w, rank) && ranks_of(t->f)->round.final))
         t->took = false;
     else {
         take_mean(w, rank, part);
@@ -434,7 +440,7 @@ static void begin(struct ranks_world *w, int rank, enum exchange_kind kind)
     if (m->owed)
         memcpy(t->owed, m->owed, w->n * sizeof *t->owed);
     t->begun++;
-    bool adds = x.kind == EXCHANGE_MEAN && !ends(t);
+    bool adds = x.kind == EXCHANGE_MEAN && !ends(t) && !is_hub(w, rank);
     for (size_t i = 0; adds && w->wire != WIRE_F32 && i < w->n; i++)
         brings[i] += grain(w, i);
     if (adds)
@@ -508,14 +514,18 @@ static void train(struct ranks_world *w, int rank)
 
     if (world_rows_turn(w, rank))
         return;
-    world_agree_turn(w, rank);
-    world_deal_turn(w, rank);
+    bool hub = is_hub(w, rank);
+    if (!hub)
+        world_agree_turn(w, rank);
+    if (!hub)
+        world_deal_turn(w, rank);
     bool in_round = ranks_of(t->f)->round.active;
     bool hurries = w->hasty && ends(t) && t->states;
 
     if (t->reloads && t->states && !t->finishes && !t->reloading)
         begin_reload(w, rank);
-    else if (!t->finished && ((!t->open && now >= t->step_ends_ns) || hurries))
+    else if (!t->finished && !(hub && t->states) &&
+             ((!t->open && now >= t->step_ends_ns) || hurries))
         begin(w, rank, t->states ? EXCHANGE_MEAN : EXCHANGE_STATE);
     switch (t->f->type->poll(t->f, &part)) {
     case FABRIC_PART:
@@ -533,7 +543,8 @@ static void train(struct ranks_world *w, int rank)
         break;
     case FABRIC_WAITING:
         hear_notes(t);
-        t->f->type->wait(t->f, earlier(earlier(t->open || t->finished ? 0 : t->step_ends_ns,
+        t->f->type->wait(t->f, earlier(earlier(t->open || t->finished || hub ? 0
+                                                                             : t->step_ends_ns,
                                                world_agree_due(w, rank)),
                                        earlier(world_rows_due(w, rank),
                                                world_deal_due(w, rank))));
@@ -649,12 +660,12 @@ void world_leave(struct ranks_world *w, int rank)
 
 void world_reload(struct ranks_world *w, int rank)
 {
-    w->trainers[rank].reloads = true;
+    w->trainers[rank].reloads = !is_hub(w, rank);
 }
 
 void world_finish(struct ranks_world *w, int rank)
 {
-    w->trainers[rank].finishes = true;
+    w->trainers[rank].finishes = !is_hub(w, rank);
 }
 
 void world_open(struct ranks_world *w, const struct simulated_options *options, int founders)

@@ -58,7 +58,7 @@ class Options(ctypes.Structure):
     _fields_ = [("job", ctypes.c_char_p), ("plan", ctypes.c_char_p), ("rank", _INT),
                 ("size", _INT), ("workers", _INT), ("sync_cpu", _F64), ("sync_rate", _F64),
                 ("start_s", _F64), ("log", _LOG), ("log_user", ctypes.c_void_p),
-                ("on_event", ON_EVENT), ("event_user", ctypes.c_void_p)]
+                ("on_event", ON_EVENT), ("event_user", ctypes.c_void_p), ("hub", _INT)]
 
 
 class Members(ctypes.Structure):

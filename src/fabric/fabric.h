@@ -131,6 +131,7 @@ struct fabric_options {
                                    silent for so long counts as dead; 0: 10 s */
     bool joins;                 /* over such a link: other ranks begin the job, and rank
                                    -1 does not become 0 */
+    bool hub;                   /* over such a link: this rank is the job's hub */
     double rate;                /* bytes a second that a link may send to each peer; 0: no
                                    limit. The caller spaces exchanges, the link their
                                    bytes */
@@ -217,6 +218,8 @@ struct fabric {
      * all trainers', this one too; over a link those told to this one, by rank */
     struct bulletin_slot *_Atomic bulletins;
     int n_bulletins;
+    bool hub;                           /* set by open: this is the hub of a star, and no
+                                           trainer */
     /* set by start, then constant */
     float *contribution;                /* room floats to be filled before begin; NULL: in
                                            place */
@@ -232,6 +235,9 @@ struct fabric {
     /* written by poll, and by a wait whose bound is past; read by any thread. Relaxed:
        figures order nothing */
     _Atomic int members;                /* trainers that take part now */
+    _Atomic int others;                 /* a hub: trainers that are there, also at their
+                                           end */
+    _Atomic bool ended;                 /* the last round is done */
     _Atomic uint32_t epoch;             /* changes with each coming and going */
     _Atomic uint64_t restarts, bad, bytes;
     _Atomic uint64_t missed;            /* rounds that have closed without this trainer */
@@ -386,6 +392,10 @@ struct fabric_type {
     /* The zeroed block of that name, one for all trainers of the machine, until close. */
     descant_status (*share)(struct fabric *f, const char *name, size_t bytes,
                             void **block);
+
+    /* Before the start of a hub: the manifest of a trainer that has come, which stays as
+     * it is until the next call; NULL: none has come yet. */
+    const char *(*manifest)(struct fabric *f);
 
     /* Takes the memory that rounds need, and compares the manifest with those that are
      * known. Does not wait for other trainers: the exchange STATE that must follow does,

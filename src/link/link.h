@@ -80,6 +80,7 @@ struct link_entry {
     int rank;                       /* of this process; -1: the launcher's, or any */
     double start_s;                 /* the longest wait for the others */
     bool joins;                     /* a rank -1 does not become 0 */
+    bool hub;                       /* this process is the star's hub */
     double rate;                    /* bytes a second to each peer at most, if the link
                                        can; 0: no limit */
     const struct log *log;
@@ -94,8 +95,8 @@ struct link_place {
     int rank, size;                 /* size: the most ranks that there can be */
     uint64_t generation;            /* of this rank; not 0 */
     bool fixed;                     /* no rank comes later, and a death ends the job */
-    bool star;                      /* rank 0 alone is near; the others reach each other
-                                       through it, which costs its link as well */
+    bool star;                      /* the last rank is a hub: it alone is near, and the
+                                       others reach each other through it */
     bool wakes;                     /* a sleep ends at the latest when there is news */
     int host;                       /* the lowest rank of this machine */
     int local_rank, local_size;     /* among those of this machine */

@@ -33,6 +33,7 @@ static void look_around(struct end *end, struct link_place *place)
                                  .size = ranks,
                                  .generation = end->generation,
                                  .fixed = !end->views,
+                                 .star = world->options.star,
                                  .wakes = true,
                                  .host = end->host * per,
                                  .host_number = end->host,

@@ -35,6 +35,7 @@ struct simulated_options {
     uint64_t seed;
     bool fixed;                 /* link_place.fixed: no rank comes late, forgets or
                                    dies */
+    bool star;                  /* link_place.star */
     uint64_t latency_ns, near_latency_ns;
     uint64_t jitter_ns;         /* up to so much more, by chance */
     double bytes_per_s;         /* of each host, each way; 0: messages take no time */

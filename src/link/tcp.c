@@ -77,6 +77,23 @@ static uint64_t make_generation(void)
     return (uint64_t)now.tv_sec * S + (uint64_t)now.tv_nsec;
 }
 
+/* In a star the process at the job's address, rank 0 here, is the hub, and the last rank
+ * for the link's user; the others are his from 0. */
+static int turned(const struct tcp_link *link, int rank, int by)
+{
+    return link->options.star && rank >= 0 ? (rank + by + link->size) % link->size : rank;
+}
+
+static int inside(const struct tcp_link *link, int rank)
+{
+    return turned(link, rank, 1);
+}
+
+static int outside(const struct tcp_link *link, int rank)
+{
+    return turned(link, rank, -1);
+}
+
 static struct tcp_link *create(const struct link_entry *entry)
 {
     struct tcp_link *link = memory_take(sizeof *link);
@@ -86,7 +103,10 @@ static struct tcp_link *create(const struct link_entry *entry)
     link->link.type = &link_tcp;
     link->log = entry->log;
     link->options = *(const struct tcp_options *)entry->context;
-    link->rank = entry->rank;
+    link->rank = !link->options.star ? entry->rank
+                 : entry->hub        ? 0
+                 : entry->rank >= 0  ? entry->rank + 1
+                                     : -1;
     link->generation = make_generation();
     link->rate = entry->rate;
     link->now_ns = clock_now_ns();
@@ -407,7 +427,8 @@ static bool meet_all(struct tcp_link *link, struct link_entry *entry)
 
     if (!look_up(link, entry, until) || !secure(link, entry))
         return false;
-    if (link->rank > 0 || (link->rank < 0 && entry->joins))
+    bool comes = entry->joins || o->star;
+    if (link->rank > 0 || (link->rank < 0 && comes))
         return listen_anywhere(link, entry) && come(link, entry, until);
     error = listen_for_all(link);
     if (link->rank == 0 && error)
@@ -422,16 +443,18 @@ static bool meet_all(struct tcp_link *link, struct link_entry *entry)
 
 static void fill_place(const struct tcp_link *link, struct link_place *place)
 {
-    *place = (struct link_place){.rank = link->rank, .size = link->size,
+    int rank = outside(link, link->rank);
+
+    *place = (struct link_place){.rank = rank, .size = link->size,
                                  .star = link->options.star,
                                  .generation = link->generation, .wakes = true,
-                                 .host = link->rank, .host_number = link->rank,
+                                 .host = rank, .host_number = rank,
                                  .hosts = link->size, .local_size = 1, .most_local = 1,
                                  .names = (const char(*)[LINK_NAME_ROOM])link->names};
     snprintf(place->job, sizeof place->job, "tcp-%s", link->options.port);
     snprintf(place->version, sizeof place->version, "TCP");
-    snprintf(place->about, sizeof place->about, "rank 0 is at %.60s:%s",
-             link->options.host, link->options.port);
+    snprintf(place->about, sizeof place->about, "%s is at %.60s:%s",
+             link->options.star ? "the hub" : "rank 0", link->options.host, link->options.port);
 }
 
 static struct link *meet(struct link_entry *entry, struct link_place *place)
@@ -464,7 +487,8 @@ static void stir(struct tcp_link *link)
 
 static bool fail_at_once(struct tcp_link *link, const struct link_message *message)
 {
-    tcp_ended(link, (struct link_ended){.op = message->op, .from = message->rank,
+    tcp_ended(link, (struct link_ended){.op = message->op,
+                                        .from = inside(link, message->rank),
                                         .failed = true});
     return !link->failed;
 }
@@ -472,7 +496,7 @@ static bool fail_at_once(struct tcp_link *link, const struct link_message *messa
 /* The peer that a message can be with; NULL: it is not there. */
 static struct tcp_peer *peer_of(struct tcp_link *link, int rank)
 {
-    struct tcp_peer *peer = &link->peers[rank];
+    struct tcp_peer *peer = &link->peers[inside(link, rank)];
     return peer->told ? peer : NULL;
 }
 
@@ -503,6 +527,8 @@ static void tell_ended(struct tcp_link *link, struct link_news *news)
     struct link_ended *told = link->told;
     int room = link->told_room;
 
+    for (int i = 0; i < link->n_ended; i++)
+        link->ended[i].from = outside(link, link->ended[i].from);
     news->ended = link->told = link->ended;
     news->n_ended = link->n_ended;
     link->told_room = link->ended_room;
@@ -516,8 +542,10 @@ static void tell_peers(struct tcp_link *link, struct link_news *news)
     struct link_peer *told = link->told_news;
     int room = link->told_news_room;
 
-    for (int i = 0; i < link->n_news; i++)
+    for (int i = 0; i < link->n_news; i++) {
         link->peers[link->news[i].rank].told = true;
+        link->news[i].rank = outside(link, link->news[i].rank);
+    }
     news->peers = link->told_news = link->news;
     news->n_peers = link->n_news;
     link->told_news_room = link->news_room;
@@ -567,6 +595,7 @@ static bool forget(struct link *any, int rank, uint64_t below)
     struct tcp_link *link = of(any);
 
     stir(link);
+    rank = inside(link, rank);
     if (rank == link->rank)
         return true;
     if (below == LINK_PEER) {

@@ -51,7 +51,8 @@ bool tcp_make_peers(struct tcp_link *link)
         link->peers[k].rank = k;
         snprintf(link->names[k], LINK_NAME_ROOM, "the host of rank %d", k);
     }
-    snprintf(link->names[link->rank], LINK_NAME_ROOM, "%s", link->name);
+    int own = link->options.star ? (link->rank + link->size - 1) % link->size : link->rank;
+    snprintf(link->names[own], LINK_NAME_ROOM, "%s", link->name);
     link->peers[0].address = link->meeting;
     link->peers[0].listens = true;
     return true;

@@ -44,25 +44,57 @@ void ranks_admission_admit(struct ranks *m, int rank)
     memory_give(here);
 }
 
-static void compare(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+static void compare(struct ranks *m, int rank)
 {
-    struct lead_peer *peer = &m->lead->peers[op->rank];
+    struct lead_peer *peer = &m->lead->peers[rank];
     struct differing d;
     char text[RANKS_TEXT];
 
-    op->busy = false;
-    peer->compared = !ended->failed;
-    if (peer->compared && m->manifest &&
-        manifests_differ(peer->manifest, m->manifest, &d)) {
+    peer->compared = true;
+    if (m->manifest && manifests_differ(peer->manifest, m->manifest, &d)) {
         snprintf(text, sizeof text, "rank %d (%s) has \"%.*s\", rank %d (%s) \"%.*s\"",
-                 op->rank, ranks_host_name(m, op->rank), d.n[0], d.text[0], m->f.rank,
+                 rank, ranks_host_name(m, rank), d.n[0], d.text[0], m->f.rank,
                  ranks_host_name(m, m->f.rank), d.n[1], d.text[1]);
-        turn_away(m, op->rank, text);
+        turn_away(m, rank, text);
     }
     memory_give(peer->manifest);
     peer->manifest = NULL;
     m->ledger_moved = true;
-    ranks_admission_admit(m, op->rank);
+    ranks_admission_admit(m, rank);
+}
+
+/* A hub that has not started keeps what has come until it has. */
+static void manifest_came(struct ranks *m, struct ranks_op *op,
+                          const struct link_ended *ended)
+{
+    struct lead_peer *peer = &m->lead->peers[op->rank];
+
+    op->busy = false;
+    if (ended->failed) {
+        memory_give(peer->manifest);
+        peer->manifest = NULL;
+    } else if (m->f.rank == m->hub && !m->started) {
+        peer->waits = true;
+    } else {
+        compare(m, op->rank);
+    }
+}
+
+void ranks_admission_started(struct ranks *m)
+{
+    for (int k = 0; m->lead && k < m->place.size; k++) {
+        if (m->lead->peers[k].waits)
+            compare(m, k);
+        m->lead->peers[k].waits = false;
+    }
+}
+
+const char *ranks_admission_manifest(const struct ranks *m)
+{
+    for (int k = 0; k < m->place.size; k++)
+        if (m->lead->peers[k].waits)
+            return m->lead->peers[k].manifest;
+    return NULL;
 }
 
 static void hear_hello(struct ranks *m, int from, const struct ranks_word *word)
@@ -83,7 +115,7 @@ static void hear_hello(struct ranks *m, int from, const struct ranks_word *word)
     }
     peer->manifest = memory_take(bytes + 1);
     peer->manifest_op =
-        (struct ranks_op){.ended = compare, .rank = from, .even_failed = true};
+        (struct ranks_op){.ended = manifest_came, .rank = from, .even_failed = true};
     if (!peer->manifest)
         ranks_lead_fail(m, DESCANT_MEMORY, "no memory for the lists of segments");
     else
@@ -231,6 +263,11 @@ void ranks_admission_gone(struct ranks *m, int rank)
     struct lead_peer *peer = &m->lead->peers[rank];
 
     peer->hello = peer->compared = false;
+    if (peer->waits) {
+        memory_give(peer->manifest);
+        peer->manifest = NULL;
+        peer->waits = false;
+    }
     memory_give(peer->here);
     peer->here = NULL;
     ledger_await(m->ledger, rank, true);

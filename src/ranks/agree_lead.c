@@ -211,7 +211,7 @@ static bool fold(struct ranks *m)
 
     for (int k = 0; k < m->place.size; k++) {
         const struct lead_peer *peer = &m->lead->peers[k];
-        if (!m->members[k] || peer->left || peer->ends)
+        if (!m->members[k] || k == m->hub || peer->left || peer->ends)
             continue;
         all->offers[n++] = (struct agree_offer){
             .rank = k, .number = all->peers[k].number, .value = all->peers[k].offer};
@@ -234,7 +234,8 @@ void ranks_agree_missing(struct fabric *f, struct awaited *awaited)
 
     for (int k = 0; all && m->leads && m->founded && k < m->place.size; k++) {
         const struct lead_peer *peer = &m->lead->peers[k];
-        bool works = k != m->f.rank && m->members[k] && !peer->left && !peer->ends;
+        bool works = k != m->f.rank && k != m->hub && m->members[k] && !peer->left &&
+                     !peer->ends;
         if (works && !(all->final ? all->peers[k].offer != NULL : all->peers[k].has))
             awaited_add(awaited, k);
     }

@@ -60,7 +60,7 @@ static uint64_t draw(int slice, int rank)
     return rng_next(&rng);
 }
 
-/* The owner of a slice. Slice j is rank j's; if that is no member, the slice is drawn
+/* The owner of a slice: the hub, if there is one. Else slice j is rank j's; if that is no member, the slice is drawn
  * among the members. So members share such slices evenly, and a rank that comes or goes
  * moves its own slices alone. */
 static int draw_owner(const struct ranks *m, int slice)
@@ -68,6 +68,8 @@ static int draw_owner(const struct ranks *m, int slice)
     int owner = -1;
     uint64_t most = 0;
 
+    if (m->hub >= 0 && m->members[m->hub])
+        return m->hub;
     if (m->members[slice])
         return slice;
     for (int k = 0; k < m->place.size; k++)

@@ -91,6 +91,8 @@ struct ranks_round {
     double absent;              /* the share of those that are not in it, who count by
                                    outer[0] */
     int owners;                 /* of a mean: so many members have a slice */
+    int hub;                    /* its place; it owns all then. -1: it is not in the
+                                   round */
     struct ranks_seat *seats;
     const struct vector *in;
     bool gives;

@@ -29,7 +29,7 @@ descant_status ranks_lead_init(struct ranks *m)
     m->lead->threads = memory_take_array(size, sizeof *m->lead->threads);
     if (!m->lead->peers || !m->lead->offers || !m->lead->threads)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the coordinator");
-    if (m->f.rank == 0)
+    if (m->f.rank == ranks_founder(m))
         m->blame = ranks_lead_fail;
     return DESCANT_OK;
 }
@@ -150,9 +150,9 @@ static void note_change(struct ranks *m, int rank, bool first)
 {
     struct lead_peer *peer = &m->lead->peers[rank];
 
-    if (peer->generation && !peer->ends && !peer->left)
+    if (peer->generation && !peer->ends && !peer->left && rank != m->hub)
         notes_add(m->f.notes, DESCANT_EVENT_LOST, rank);
-    if (m->members[rank] && !first)
+    if (m->members[rank] && !first && rank != m->hub)
         notes_add(m->f.notes, DESCANT_EVENT_JOINED, rank);
     peer->generation = m->members[rank];
     peer->ends = peer->finished = false;
@@ -172,7 +172,8 @@ void ranks_lead_changed(struct ranks *m)
     for (int k = 0; k < m->place.size; k++) {
         const struct lead_peer *peer = &lead->peers[k];
         bool is_new = peer->generation != m->members[k];
-        members += m->members[k] && (is_new || (!peer->left && !peer->finished));
+        members += m->members[k] && k != m->hub &&
+                   (is_new || (!peer->left && !peer->finished));
     }
     lead->epoch = (uint32_t)ledger_view(m->ledger).epoch << 12;
     atomic_store_explicit(&m->f.members, members, memory_order_relaxed);

@@ -10,6 +10,7 @@
 
 struct lead_peer {
     bool hello, compared, left;
+    bool waits;                     /* its manifest is here, and the hub has not started */
     uint64_t generation;            /* in the epoch that stood at the last look */
     uint64_t taken;                 /* a newcomer: pieces of its state that it has, by its
                                        last HERE */
@@ -43,10 +44,11 @@ struct ranks_lead {
                                        does */
 };
 
+/* A hub is neither at work nor at its end. */
 static inline bool at_work(const struct ranks *m, int rank)
 {
     const struct lead_peer *peer = &m->lead->peers[rank];
-    return m->lead->formed && m->members[rank] && !peer->left && !peer->finished;
+    return rank != m->hub && m->lead->formed && m->members[rank] && !peer->left && !peer->finished;
 }
 
 static inline bool has_arrived(const struct ranks *m, int k)

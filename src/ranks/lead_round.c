@@ -15,8 +15,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The offers of the arrivals in m->list. This rank may have become hollow since it has
- * arrived, or may have a state again. */
+/* The offers of the arrivals in m->list; a hub offers nothing. This rank may have become
+ * hollow since it has arrived, or may have a state again. */
 static int gather_offers(struct ranks *m)
 {
     int n = 0;
@@ -24,7 +24,7 @@ static int gather_offers(struct ranks *m)
     m->lead->peers[m->f.rank].offer.kind =
         (enum exchange_kind)ranks_members_arrival(m).kind;
     for (int k = 0; k < m->place.size; k++)
-        if (has_arrived(m, k))
+        if (k != m->hub && has_arrived(m, k))
             m->lead->offers[n++] = m->lead->peers[k].offer;
     return n;
 }
@@ -67,7 +67,7 @@ static uint32_t sit(struct ranks *m, struct ranks_run *runs, bool all, double in
             .arrival = member ? m->list[k].seq : 0, .bad = member && peer->offer.bad,
             .threads = m->lead->threads[peer->host],
             .host = m->place.fixed ? peer->host : k, .local_rank = peer->local_rank,
-            .share = in > 0 && member ? in * m->shares[nth++] : 0};
+            .share = in > 0 && member && k != m->hub ? in * m->shares[nth++] : 0};
         n = ranks_runs_add(runs, n, &seat);
     }
     return n;
@@ -211,9 +211,17 @@ static void call_late(struct ranks *m)
     m->lead->called = true;
     for (int k = 0; k < m->place.size; k++) {
         struct lead_peer *peer = &m->lead->peers[k];
-        peer->owes_call = at_work(m, k) && !has_arrived(m, k);
+        peer->owes_call = (at_work(m, k) || k == m->hub) && !has_arrived(m, k);
     }
     say_owed(m);
+}
+
+/* All that the round is of have arrived, but for the hub, which comes when it is
+ * called. */
+static bool lacks_hub(const struct ranks *m)
+{
+    return m->hub >= 0 && m->members[m->hub] && !has_arrived(m, m->hub) &&
+           !m->lead->peers[m->hub].owes_call && !m->lead->called;
 }
 
 static void gather(struct ranks *m)
@@ -248,10 +256,14 @@ static void gather(struct ranks *m)
     case RULING_STATE:
         if (g.may_close)
             close_round(m, &g, &ruling);
+        else if (lacks_hub(m))
+            call_late(m);
         break;
     case RULING_MEAN:
     case RULING_EMPTY:
-        if (g.may_close && !g.taken)
+        if (!g.may_close && lacks_hub(m))
+            call_late(m);
+        else if (g.may_close && !g.taken)
             close_round(m, &g, &ruling);
         else if (g.may_close && !lead->held_ns)
             lead->held_ns = m->now_ns;
@@ -278,8 +290,9 @@ void ranks_lead_time(struct ranks *m)
 void ranks_lead_turn(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
+    bool founder = m->f.rank == ranks_founder(m);
 
-    if (!m->founded && !lead->failed && m->f.rank == 0 && m->started && m->ledger_moved) {
+    if (!m->founded && !lead->failed && founder && m->started && m->ledger_moved) {
         m->ledger_moved = false;
         ranks_admission_found(m);
     }

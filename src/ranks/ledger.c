@@ -515,8 +515,10 @@ struct ledger *ledger_init(void *memory, const struct ledger_options *options,
     if (first) {
         ledger_put_list(l, MEMBER, first);
         l->held = (struct ledger_version){1, 0};
+        int hub = options->ranks - 1;
         for (contact = 0; !first[contact].generation; contact++)
             ;
+        contact = options->star && first[hub].generation ? hub : contact;
         ledger_stand(l, 1, contact);
     } else {
         ledger_say_here(l);

@@ -113,6 +113,10 @@ struct ledger_options {
     /* No peer comes, dies or leaves, and no word is lost: words are said once, and
      * members whose arrivals no round needs are told of no round. */
     bool fixed;
+    /* The last rank is a hub: a member that brings nothing, and is in each round all the
+     * same, since it owns all slices. Rounds neither count it nor close without its
+     * arrival, and it coordinates as soon as it is a member */
+    bool star;
     uint64_t lazy_ns;   /* the end of a round may wait so long for the next arrival to
                            tell of it */
     uint64_t dead_ns;   /* not 0; a promise holds off other candidates for so long */

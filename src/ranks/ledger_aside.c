@@ -5,7 +5,8 @@
  *
  * 1. A member is slow if more than half of the others in a round have each waited for it
  *    for more than half of the time between the two versions. It waits for all others, so
- *    its own word puts none aside.
+ *    its own word puts none aside. In a star each waits for the hub alone, so the hub's
+ *    word is enough.
  * 2. A member that was slow in both of the last rounds with it is aside, for ASIDE times
  *    what the others waited for it. (One round alone is slow where a member is paused.)
  *    Rounds go on without it while the others make a quorum. It is then as one that is
@@ -52,12 +53,12 @@ void ledger_judge_slow(struct ledger *l)
             continue;
         struct ledger_seat *slow = &l->seats[s->told.slow];
         bool least = !slow->blamed || s->told.slow_ns < slow->slow_ns;
-        slow->blamed++;
+        slow->blamed += is_hub(l, s) ? l->o.ranks : 1;
         slow->slow_ns = least ? s->told.slow_ns : slow->slow_ns;
     }
     for (int r = 0; r < l->o.ranks; r++) {
         struct ledger_seat *s = &l->seats[r];
-        bool may_be = s->in && r != l->o.rank && s->pardoned != s->in_list[MEMBER];
+        bool may_be = s->in && r != l->o.rank && !is_hub(l, s) && s->pardoned != s->in_list[MEMBER];
         bool slow = may_be && 2 * s->blamed > n - 1;
         if (slow && s->was_slow) {
             set_aside(l, s, s->slow_ns);

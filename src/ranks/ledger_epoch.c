@@ -131,6 +131,9 @@ static void make_new_offer(struct ledger *l)
         if (s->in_list[OFFER] && offer->coordinator < 0)
             offer->coordinator = r;
     }
+    const struct ledger_seat *last = &l->seats[l->o.ranks - 1];
+    if (is_hub(l, last) && last->in_list[OFFER])
+        offer->coordinator = l->o.ranks - 1;
     if (offer->coordinator < 0)
         keep_unheard(l);
 }

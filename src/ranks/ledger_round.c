@@ -104,6 +104,8 @@ static void count(struct ledger *l, const struct ledger_seat *s, int by)
     bool at_work = standing == STANDING_WORK && !hollow, aside = at_work && s->aside;
     bool missing = at_work && !s->due && is_late(l, s);
 
+    if (is_hub(l, s))
+        return;
     l->counts.members[standing] += by;
     l->counts.arrived[standing] += arrived && !hollow ? by : 0;
     l->counts.missing += missing ? by : 0;
@@ -160,6 +162,20 @@ static struct gathering gather(struct ledger *l)
     return g;
 }
 
+/* A hub that is no member yet, or no longer, is not waited for: the members own the slices
+ * then. */
+static bool hub_is_ready(const struct ledger *l)
+{
+    const struct ledger_seat *s = &l->seats[l->o.ranks - 1];
+    return !is_hub(l, s) || !s->in_list[MEMBER] || (has_arrived(l, s) && !s->told.hollow);
+}
+
+/* Whether the seat is in the round, if it has arrived. */
+static bool is_of(const struct ledger *l, const struct ledger_seat *s, enum standing of)
+{
+    return of && (is_hub(l, s) ? s->in_list[MEMBER] != 0 : standing_of(l, s) == of);
+}
+
 /* The grace is for those who were in the round before, and for those due. */
 static bool grace_is_over(const struct ledger *l, struct gathering g)
 {
@@ -175,7 +191,7 @@ static bool may_close(const struct ledger *l, struct gathering g)
 {
     return l->member && l->coordinator == l->o.rank && !l->promised && !l->open &&
            ledger_same(l->held, l->newest) && g.arrived && l->since_ns &&
-           g.arrived >= quorum_of(l, &g) && grace_is_over(l, g) &&
+           g.arrived >= quorum_of(l, &g) && grace_is_over(l, g) && hub_is_ready(l) &&
            RULE(HOLD, ledger_enough(l, MEMBER, l->coordinator, ledger_holds_newest));
 }
 
@@ -207,7 +223,7 @@ struct ledger_gathering ledger_gathering(struct ledger *l, struct ledger_entry *
     }
     for (int r = 0; list && r < l->o.ranks; r++) {
         const struct ledger_seat *s = &l->seats[r];
-        bool of = g.of && standing_of(l, s) == g.of;
+        bool of = is_of(l, s, g.of);
         list[r].generation = of ? s->in_list[MEMBER] : 0;
         list[r].seq = of && is_counted(l, s) ? s->told.seq : 0;
     }
@@ -229,7 +245,7 @@ bool ledger_close(struct ledger *l)
     l->since_ns = 0;
     for (int r = 0; r < l->o.ranks; r++) {
         struct ledger_seat *s = &l->seats[r];
-        s->in = standing_of(l, s) == g.of && is_counted(l, s) ? s->told.seq : 0;
+        s->in = is_of(l, s, g.of) && is_counted(l, s) ? s->told.seq : 0;
         s->missed = !s->in;
         if (!s->in && g.of == STANDING_WORK)
             ledger_closed_without(l, s);

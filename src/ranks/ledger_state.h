@@ -96,6 +96,11 @@ struct ledger {
 
 /* --- ledger_state.c --- */
 
+static inline bool is_hub(const struct ledger *l, const struct ledger_seat *s)
+{
+    return l->o.star && s == &l->seats[l->o.ranks - 1];
+}
+
 static inline bool coordinator_is_silent(const struct ledger *l)
 {
     return l->coordinator < 0 || l->seats[l->coordinator].silent;

@@ -57,6 +57,8 @@ static int owners_of(const struct ranks_round *r)
 {
     size_t most = r->n / OWNED + (r->n % OWNED > 0 || r->n == 0);
     bool many = r->k > FEW_RANKS && r->wire == WIRE_F32;
+    if (r->hub >= 0)
+        return 1;
     return many && most < (size_t)r->k ? (int)most : r->k;
 }
 

@@ -39,7 +39,8 @@ static struct ledger_options options_of(const struct ranks *m)
                                    .lazy_ns = LAZY_NS,
                                    .dead_ns = m->dead_ns,
                                    .quorum = m->quorum,
-                                   .fixed = m->place.fixed};
+                                   .fixed = m->place.fixed,
+                                   .star = m->hub >= 0};
 }
 
 descant_status ranks_members_init(struct ranks *m)
@@ -54,9 +55,10 @@ descant_status ranks_members_init(struct ranks *m)
     for (size_t k = 0; k < size; k++)
         m->list[k].generation = 1;
     m->founded = m->place.fixed;
+    m->coordinator = m->leader = ranks_founder(m);
     m->leads = m->founded && m->f.rank == 0;
     const struct ledger_entry *first = m->place.fixed ? m->list : NULL;
-    m->ledger = ledger_init(m->ledger_memory, &options, 0, first, 0);
+    m->ledger = ledger_init(m->ledger_memory, &options, 0, first, m->coordinator);
     return DESCANT_OK;
 }
 
@@ -233,9 +235,13 @@ static void pass_over(struct ranks *m)
 static void change(struct ranks *m)
 {
     struct ledger_view view = ledger_view(m->ledger);
+    int others = 0;
 
-    for (int k = 0; k < m->place.size; k++)
+    for (int k = 0; k < m->place.size; k++) {
         m->members[k] = m->list[k].generation;
+        others += m->members[k] && k != m->f.rank;
+    }
+    atomic_store_explicit(&m->f.others, others, memory_order_relaxed);
     m->founded = m->changed = true;
     if (view.coordinator >= 0)          /* -1: all have left */
         m->coordinator = view.coordinator;

@@ -109,18 +109,26 @@ bool ranks_peers_hello(struct ranks *m, int rank)
            ranks_send_op(m, op, m->manifest, hello.manifest_bytes, TAG_MANIFEST);
 }
 
+static void introduce_to(struct ranks *m, int rank)
+{
+    struct ranks_peer *peer = &m->peers[rank];
+
+    if (peer->greeted != peer->generation && peer->generation &&
+        !peer->manifest_op.busy && ranks_peers_hello(m, rank))
+        peer->greeted = peer->generation;
+}
+
 /* Says HELLO once to each process that this rank takes for the leader: where the
- * coordinator has gone the candidate must know a newcomer that is in an accepted list. */
+ * coordinator has gone the candidate must know a newcomer that is in an accepted list.
+ * And to each hub, which has no manifest of its own. */
 static void introduce(struct ranks *m)
 {
-    struct ranks_peer *leader = &m->peers[m->leader];
-
     if (m->left)
         return;
-    if (leader->greeted != leader->generation && leader->generation &&
-        m->members[m->f.rank] != m->place.generation && !leader->manifest_op.busy &&
-        ranks_peers_hello(m, m->leader))
-        leader->greeted = leader->generation;
+    if (m->members[m->f.rank] != m->place.generation)
+        introduce_to(m, m->leader);
+    if (m->hub >= 0 && m->hub != m->f.rank)
+        introduce_to(m, m->hub);
 }
 
 /* --- silence --- */

@@ -61,9 +61,11 @@ static size_t nth_slice_at(const struct ranks_round *r, int nth)
 }
 
 /* Owners are the members from the round's number on, around; where all are owners, member
- * j owns slice j. */
+ * j owns slice j. A hub owns all there is. */
 int ranks_round_owner(const struct ranks_round *r, int nth)
 {
+    if (r->hub >= 0)
+        return r->hub;
     int first = r->owners < r->k ? (int)(r->number % (uint32_t)r->k) : 0;
     int around = first + r->owners - r->k;
     return nth < around ? nth : first + nth - (around > 0 ? around : 0);
@@ -74,6 +76,8 @@ struct chunk ranks_round_slice(const struct ranks_round *r, int member)
     int first = (int)(r->number % (uint32_t)r->k);
     int nth = r->owners < r->k ? (member + r->k - first) % r->k : member;
 
+    if (r->hub >= 0)
+        nth = member == r->hub ? 0 : r->owners;
     if (nth >= r->owners)
         return (struct chunk){0, 0};
     size_t at = nth_slice_at(r, nth);

@@ -48,6 +48,7 @@ static descant_status open_tcp(struct fabric **out, const struct fabric_options 
     if (!with.size)
         with.size = 1;          /* the first trainer begins alone, and others come to
                                    it */
+    with.size += options->hub;
     with.dead_s = at.dead_s;
     with.link = &link_tcp;
     with.context = &at;
@@ -64,6 +65,12 @@ static void wake(struct fabric *f)
     struct link *link = ranks_of(f)->link;
     if (link->type->wake)
         link->type->wake(link);
+}
+
+static const char *manifest(struct fabric *f)
+{
+    ranks_serve(f);
+    return ranks_admission_manifest(ranks_of(f));
 }
 
 static descant_status rows_begin(struct fabric *f, const void *bytes, size_t n)
@@ -94,7 +101,7 @@ const struct fabric_agree ranks_agree = {.offer = ranks_agree_offer,
     .rows = &rows, .post = &ranks_post, .agree = &ranks_agree, .deal = &ranks_deals,    \
     .alloc = ranks_alloc,                                                               \
     .share = ranks_share, .serve = ranks_serve, .wake = wake,                           \
-    .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
+    .manifest = manifest, .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
     .close = ranks_close
 
 const struct fabric_type fabric_mpi = {

@@ -149,6 +149,7 @@ struct ranks {
     struct ranks_name *names;           /* the newest; f.host_names points into them */
     int pieces_open;                    /* messages with a series that have not ended */
     int founders;                       /* the job begins with so many ranks */
+    int hub;                            /* the last rank, in a star; -1: the job is none */
     uint64_t dead_ns;                   /* a rank that was not heard for so long is
                                            silent */
     int threads;
@@ -245,6 +246,12 @@ struct ranks {
 static inline struct ranks *ranks_of(struct fabric *f)
 {
     return (struct ranks *)(void *)f;
+}
+
+/* The rank that founds the job, and to which ranks come first. */
+static inline int ranks_founder(const struct ranks *m)
+{
+    return m->hub >= 0 ? m->hub : 0;
 }
 
 static inline const char *ranks_host_name(const struct ranks *m, int rank)
@@ -445,6 +452,9 @@ void ranks_admission_facts(const struct ranks *m, int from, const struct ranks_w
                            struct word_facts *facts);
 void ranks_admission_hear(struct ranks *m, int from, const struct ranks_word *word);
 /* False: HERE is of a newcomer whose manifest is not known yet, and is heard later. */
+void ranks_admission_started(struct ranks *m);
+/* Of a hub that has not started: a manifest that has come; NULL: none has. */
+const char *ranks_admission_manifest(const struct ranks *m);
 bool ranks_admission_admits(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_admission_gone(struct ranks *m, int rank);       /* its process has gone */
 

@@ -82,12 +82,14 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
     const struct link_type *type = options->link;
     struct link_entry entry = {.context = options->context, .rank = options->rank,
                                .start_s = options->start_s, .rate = options->rate,
-                               .joins = options->joins,
+                               .joins = options->joins, .hub = options->hub,
                                .log = options->log};
 
     m->link = type->meet(&entry, &m->place);
     if (!m->link)
         return entry.status;
+    m->hub = m->place.star ? m->place.size - 1 : -1;
+    m->f.hub = m->hub == m->place.rank;
     descant_status status = check_place(m, options);
     if (status)
         return status;
@@ -274,10 +276,11 @@ descant_status ranks_start(struct fabric *f, const struct fabric_start *start)
     m->whole = (struct extent){0, start->room, f->contribution};
     m->copy = (struct vector){start->room, 1, &m->whole};
     m->started = true;
+    ranks_admission_started(m);
     m->threads = start->threads;
     f->machine_threads = start->threads;
     ranks_look_at_cores(m, start->threads);
-    if (m->place.fixed || m->f.rank == 0)
-        ranks_peers_hello(m, 0);
+    if (m->place.fixed || m->f.rank == ranks_founder(m))
+        ranks_peers_hello(m, ranks_founder(m));
     return f->status;
 }

@@ -226,20 +226,22 @@ static void begin_round(struct ranks *m)
     r->number = word->round;
     r->n = word->n;
     r->k = ranks_runs_seats(ranks_runs(word), word->seats, r->seats);
-    bool is_sane = word->members <= (uint32_t)m->place.size;
-    r->members = is_sane && (int)word->members > r->k ? (int)word->members : r->k;
     r->absent = r->kind == EXCHANGE_MEAN && word->source >= 0 ? word->weight : 0;
     r->n_bad = 0;
     r->series = ledger_series_of(word->ledger.version);
     r->base = ledger_series_of(ledger_view(m->ledger).held);
     r->note = word->note;
-    r->source = -1;
+    r->source = r->hub = -1;
     r->fetching = false;
     for (int i = 0; i < r->k; i++) {
+        r->hub = r->seats[i].rank == m->hub ? i : r->hub;
         r->n_bad += r->seats[i].bad;
         r->me = r->seats[i].rank == m->f.rank ? i : r->me;
         r->source = r->seats[i].rank == word->source ? i : r->source;
     }
+    bool is_sane = word->members <= (uint32_t)m->place.size;
+    int least = r->k - (r->hub >= 0);
+    r->members = is_sane && (int)word->members > least ? (int)word->members : least;
     bool in = m->stage == STAGE_ARRIVED && r->seats[r->me].seq == m->seq;
     r->lends = in && r->kind == EXCHANGE_STATE && r->me == r->source &&
                m->x.kind != EXCHANGE_STATE;
@@ -342,6 +344,8 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
     if (r->active && r->seats[r->me].arrival)
         ranks_members_whole(m);
     r->active = false;
+    if (r->final)
+        atomic_store_explicit(&m->f.ended, true, memory_order_relaxed);
     if (m->f.center)
         ranks_center_serve(m);
     if (r->ours)

@@ -97,6 +97,8 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
     descant_status status = job_check(job, before, "descant_finish");
     if (status == DESCANT_OK)
         status = events_refuse(job, "descant_finish");
+    if (status == DESCANT_OK && job->hub)
+        return hub_finish(job);
     if (status != DESCANT_OK)
         return status;
     if ((int)which < DESCANT_FINAL_LOCAL || which > DESCANT_FINAL_CENTRAL)

@@ -80,10 +80,16 @@ static descant_status open_fabric(struct descant *job, const struct descant_opti
                                      .wire = (enum wire)job->plan.wire,
                                      .parks = job->plan.when == PLAN_EVERY &&
                                               job->plan.delay == 0,
+                                     .hub = o->hub != 0,
                                      .log = &job->log};
     status = type->open(&job->fabric, &options);
     if (status != DESCANT_OK)
         return status;
+    job->hub = o->hub != 0;
+    if (job->hub && !job->fabric->hub)
+        return log_fail(&job->log, DESCANT_BAD_ADDRESS,
+                        "\"%s\": the address of a hub is tcp:HOST:PORT,star",
+                        launcher.address);
     job->log.rank = job->fabric->rank;
     char plan[256];
     plan_text(&job->plan, plan, sizeof plan);
@@ -280,6 +286,10 @@ static descant_status start_fabric(struct descant *job)
     f->notes = &job->events.notes;
     peers_tell(job);
     plan_text(&job->plan, plan, sizeof plan);
+    if (job->hub) {             /* whose rounds are those of others */
+        job->plan.when = PLAN_SHADOW;
+        job->plan.every = job->plan.delay = 0;
+    }
     char *manifest = replica_manifest(&job->replica, plan);
     manifest = manifest ? tables_manifest(&job->tables, manifest) : NULL;
     if (manifest == NULL)
@@ -368,6 +378,8 @@ static descant_status meet(struct descant *job)
 descant_status descant_start(struct descant *job)
 {
     descant_status status = job_check(job, JOB_OPEN, "descant_start");
+    if (status == DESCANT_OK && job->hub)
+        status = hub_adopt(job);
     if (status != DESCANT_OK)
         return status;
     if (job->replica.n_segments == 0 && job->plan.what != PLAN_GRADIENT)

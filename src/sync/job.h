@@ -64,6 +64,7 @@ struct descant {
     pthread_cond_t turn;                /* next_due has moved on */
     struct round round;
     bool round_made;
+    bool hub;                           /* no trainer: hub.c; set by open */
     void *outer_kept;                   /* loaded before start, which takes it; NULL:
                                            none */
     size_t outer_kept_bytes;
@@ -167,6 +168,13 @@ bool job_link_allows(struct descant *job);
 /* allreduce: the mean of each trainer becomes a call (unless `called` already), then
  * states are given. */
 descant_status job_introduce(struct descant *job, bool called, uint64_t *waited_ns);
+
+/* --- hub.c --- */
+
+/* Takes the plan and the segments of the first trainer that comes. Before start. */
+descant_status hub_adopt(struct descant *job);
+/* Sleeps until the trainers have ended and gone. */
+descant_status hub_finish(struct descant *job);
 
 /* --- outer.c --- */
 
