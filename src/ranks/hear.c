@@ -246,12 +246,15 @@ static struct word_facts facts_of(const struct ranks *m, int from,
 }
 
 /* Where ranks come and go a word may be of an epoch that is over, of a rank that was
- * coordinator, or of a process that was this rank's before. */
+ * coordinator, or of a process that was this rank's before; or come to a hub that has not
+ * started, which listens for manifests alone. */
 static bool is_stale(const struct ranks *m, int from, const struct ranks_word *word)
 {
     const struct ledger_view view = ledger_view(m->ledger);
     bool by_lead = from == m->coordinator && word->stands == view.epoch;
 
+    if (m->f.hub && !m->started)
+        return word->what != WORD_HELLO;
     switch ((enum ranks_what)word->what) {
     case WORD_CALL:
     case WORD_VOID:

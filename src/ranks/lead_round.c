@@ -15,8 +15,15 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The offers of the arrivals in m->list; a hub offers nothing. This rank may have become
- * hollow since it has arrived, or may have a state again. */
+/* A hub offers nothing, but for the state of a job that has ended before this one. */
+static bool offers(const struct ranks *m, int rank)
+{
+    const struct offer *offer = &m->lead->peers[rank].offer;
+    return rank != m->hub || (offer->kind == EXCHANGE_STATE && offer->priority > 0);
+}
+
+/* The offers of the arrivals in m->list. This rank may have become hollow since it has
+ * arrived, or may have a state again. */
 static int gather_offers(struct ranks *m)
 {
     int n = 0;
@@ -24,7 +31,7 @@ static int gather_offers(struct ranks *m)
     m->lead->peers[m->f.rank].offer.kind =
         (enum exchange_kind)ranks_members_arrival(m).kind;
     for (int k = 0; k < m->place.size; k++)
-        if (k != m->hub && has_arrived(m, k))
+        if (offers(m, k) && has_arrived(m, k))
             m->lead->offers[n++] = m->lead->peers[k].offer;
     return n;
 }

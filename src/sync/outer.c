@@ -61,7 +61,7 @@ enum { VERSION = 2, VERSION_WITHOUT_ROUNDS = 1 };
 
 static const char outer_magic[8] = "dsc-out";
 
-static int outer_vectors(struct descant *job, float *vectors[2])
+static int outer_vectors(const struct descant *job, float *vectors[2])
 {
     struct fabric *f = job->fabric;
     vectors[0] = job->plan.what == PLAN_ELASTIC ? f->center : f->outer[0];
@@ -77,19 +77,29 @@ static size_t outer_floats(const struct descant *job)
     return sum;
 }
 
+/* A hub's replica is the last result, which has no other copy, and no trainer with a
+ * checkpoint: it is one vector more of the hub's outer state. */
+static uint32_t count_vectors(const struct descant *job, float *vectors[2])
+{
+    return (uint32_t)(outer_vectors(job, vectors) + job->hub);
+}
+
 /* Copies to the bytes, or from them: one of the two is not NULL. */
-static void move_outer(const struct descant *job, float *const vectors[2], uint32_t n,
+static void move_outer(const struct descant *job, float *const vectors[2],
                        unsigned char *to, const unsigned char *from)
 {
+    float *unused[2];
+    uint32_t n = count_vectors(job, unused);
     size_t at = 0;
     for (uint32_t v = 0; v < n; v++)
         for (size_t i = 0; i < job->replica.n_segments; i++) {
             const struct replica_segment *s = &job->replica.segments[i];
             size_t bytes = s->n * sizeof(float);
+            float *p = job->hub && v + 1 == n ? s->memory : vectors[v] + s->at;
             if (to)
-                memcpy(to + at, vectors[v] + s->at, bytes);
+                memcpy(to + at, p, bytes);
             else
-                memcpy(vectors[v] + s->at, from + at, bytes);
+                memcpy(p, from + at, bytes);
             at += bytes;
         }
 }
@@ -106,7 +116,7 @@ descant_status descant_outer_save(struct descant *job, void *memory, size_t *byt
         return log_fail(&job->log, DESCANT_INVALID, "descant_outer_save needs *bytes");
     float *vectors[2];
     struct outer_header header = {.version = VERSION,
-                                  .vectors = (uint32_t)outer_vectors(job, vectors),
+                                  .vectors = count_vectors(job, vectors),
                                   .floats = outer_floats(job)};
     memcpy(header.magic, outer_magic, sizeof header.magic);
     size_t payload =
@@ -125,7 +135,7 @@ descant_status descant_outer_save(struct descant *job, void *memory, size_t *byt
         if (round_advance(&job->round) == ROUND_DONE)
             job_round_done(job, workers_steps(&job->workers));
     memcpy(body, &job->round.outer_rounds, sizeof(uint64_t));
-    move_outer(job, vectors, header.vectors, body + sizeof(uint64_t), NULL);
+    move_outer(job, vectors, body + sizeof(uint64_t), NULL);
     pthread_mutex_unlock(&job->machine);
     header.check = fnv_add(FNV_BEGIN, body, payload);
     memcpy(memory, &header, sizeof header);
@@ -138,7 +148,7 @@ static descant_status read_outer(struct descant *job, const void *memory, size_t
 {
     struct outer_header header;
     float *own[2];
-    uint32_t n = (uint32_t)outer_vectors(job, own);
+    uint32_t n = count_vectors(job, own);
     if (memory == NULL || bytes < sizeof header)
         return log_fail(&job->log, DESCANT_CORRUPT, "an outer state of %zu bytes is torn",
                         bytes);
@@ -174,7 +184,7 @@ static descant_status set_outer(struct descant *job, const void *memory, size_t 
     descant_status status = read_outer(job, memory, bytes, &from, &rounds);
     if (status != DESCANT_OK)
         return status;
-    int n = outer_vectors(job, vectors);
+    outer_vectors(job, vectors);
     if (job->plan.what == PLAN_ELASTIC && job->round.loaded == NULL)
         job->round.loaded = memory_take_array(job->replica.n, sizeof(float));
     if (job->plan.what == PLAN_ELASTIC && job->round.loaded == NULL)
@@ -182,17 +192,18 @@ static descant_status set_outer(struct descant *job, const void *memory, size_t 
                         job->replica.n);
     vectors[0] = job->plan.what == PLAN_ELASTIC ? job->round.loaded : vectors[0];
     round_set_outer(&job->round, rounds);
-    move_outer(job, vectors, (uint32_t)n, NULL, from);
+    move_outer(job, vectors, NULL, from);
     job->round.outer_loaded = true;
     return DESCANT_OK;
 }
 
-/* Before start there are no vectors yet. */
+/* Before start there are no vectors yet; and a hub has no segments. */
 static descant_status keep_outer(struct descant *job, const void *memory, size_t bytes)
 {
     const unsigned char *vectors;
     uint64_t rounds;
-    descant_status status = read_outer(job, memory, bytes, &vectors, &rounds);
+    descant_status status =
+        job->hub ? DESCANT_OK : read_outer(job, memory, bytes, &vectors, &rounds);
     if (status != DESCANT_OK)
         return status;
     memory_give(job->outer_kept);
