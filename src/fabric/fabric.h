@@ -218,8 +218,8 @@ struct fabric {
      * all trainers', this one too; over a link those told to this one, by rank */
     struct bulletin_slot *_Atomic bulletins;
     int n_bulletins;
-    bool hub;                           /* set by open: this is the hub of a star, and no
-                                           trainer */
+    bool star, hub;                     /* set by open: the last rank is a hub, and no
+                                           trainer; this is the hub */
     /* set by start, then constant */
     float *contribution;                /* room floats to be filled before begin; NULL: in
                                            place */

@@ -5,7 +5,7 @@
  *   1. The lowest rank that is there shows them, so it is told. The next one is told,
  *      too: when the lowest leaves or dies, the next one knows what all have done, also
  *      the ranks that have gone by then. Where the link is fixed rank 0 stays to the end,
- *      and is told alone.
+ *      and is told alone. A hub is told, too, and tells nobody.
  *   2. A bulletin has no answer. A lost one is followed by the next, and no rank waits
  *      for one, counts one, or decides by one.
  *   3. A rank also tells before its final exchange arrives, and before it leaves: words
@@ -22,7 +22,7 @@
 
 #include <string.h>
 
-enum { TOLD = 2, OUT_MOST = 8 };        /* ranks; words on their way to one */
+enum { TOLD = 2, OUT_MOST = 8 };        /* ranks, and a hub; words on their way to one */
 #define SHARE_NS UINT64_C(10000000)     /* of a rank's time at the lowest one */
 
 void ranks_bulletins_hear(struct ranks *m, int from, const struct ranks_word *word)
@@ -50,7 +50,7 @@ static bool is_there(const struct ranks *m, int rank)
 }
 
 /* The ranks to tell; *all: how many ranks tell. */
-static int choose(const struct ranks *m, int to[TOLD], int *all)
+static int choose(const struct ranks *m, int to[TOLD + 1], int *all)
 {
     int n = 0, most = m->place.fixed ? 1 : TOLD;
 
@@ -58,7 +58,7 @@ static int choose(const struct ranks *m, int to[TOLD], int *all)
     for (int k = 0; k < m->place.size; k++) {
         if (!is_there(m, k) && k != m->f.rank)
             continue;
-        if (k != m->f.rank && n < most)
+        if (k != m->f.rank && (n < most || k == m->hub))
             to[n++] = k;
         ++*all;
     }
@@ -72,7 +72,7 @@ uint64_t ranks_bulletins_due(const struct ranks *m)
 
 void ranks_bulletins_tell(struct ranks *m)
 {
-    int to[TOLD], all;
+    int to[TOLD + 1], all;
     struct bulletin own;
 
     if (m->now_ns < ranks_bulletins_due(m))

@@ -103,7 +103,7 @@ static void tell_members(struct ranks *m, const struct lead_peer *gone)
 void ranks_lead_hear_leave(struct ranks *m, int from)
 {
     struct lead_peer *peer = &m->lead->peers[from];
-    bool was = at_work(m, from);
+    bool was = at_work(m, from) && !peer->ends;
 
     set_left(m->lead, peer, true);
     if (was)

@@ -60,10 +60,22 @@ void ranks_names_fini(struct ranks *m)
     memory_give(m->f.host_names);
 }
 
+/* Trainers of a star reach nobody without it. */
+static void say_hub(struct ranks *m, bool gone)
+{
+    if (gone)
+        log_say(&m->f.log, DESCANT_WARNING,
+                "the hub has gone: steps go on, and rounds wait until it is started again");
+    else if (m->founded)
+        log_say(&m->f.log, DESCANT_INFO, "the hub is there again");
+}
+
 void ranks_peers_met(struct ranks *m, const struct link_peer *peer)
 {
     struct ranks_peer *p = &m->peers[peer->rank];
 
+    if (peer->rank == m->hub)
+        say_hub(m, peer->gone);
     if (!peer->gone) {
         p->told &= p->generation == peer->generation;
         p->generation = peer->generation;
@@ -183,6 +195,12 @@ static uint64_t since(const struct ranks *m, int rank, uint64_t from_ns)
     return m->now_ns > heard ? m->now_ns - heard : 0;
 }
 
+/* Where a hub leads its word on who is silent is enough. */
+static bool hub_leads(const struct ranks *m)
+{
+    return m->hub >= 0 && m->leader == m->hub;
+}
+
 /* The leader watches all that it is to hear of; all watch the leader; members of a round
  * watch each other. */
 static bool is_silent(const struct ranks *m, int rank)
@@ -191,6 +209,8 @@ static bool is_silent(const struct ranks *m, int rank)
 
     if (m->leader == m->f.rank || rank == m->leader)
         return since(m, rank, m->leader_ns) > m->dead_ns;
+    if (hub_leads(m))
+        return false;
     uint64_t rows_ns = ranks_rows_since(m, rank);
     return (is_in_round(m, rank) && since(m, rank, round_ns) > m->dead_ns) ||
            (rows_ns && since(m, rank, rows_ns) > m->dead_ns);
@@ -282,8 +302,8 @@ static void say_alive(struct ranks *m)
     m->alive_ns = m->now_ns;
     const struct ranks_word alive = {.what = WORD_ALIVE};
     for (int k = 0; k < m->place.size; k++)
-        if (k != m->f.rank && ((round && is_seated(r, k)) ||
-                               (rows && ranks_rows_since(m, k))))
+        if (k != m->f.rank && (!hub_leads(m) || k == m->hub) &&
+            ((round && is_seated(r, k)) || (rows && ranks_rows_since(m, k))))
             ranks_tell(m, k, alive, NULL, 0);
 }
 

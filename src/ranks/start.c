@@ -89,6 +89,7 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
     if (!m->link)
         return entry.status;
     m->hub = m->place.star ? m->place.size - 1 : -1;
+    m->f.star = m->place.star;
     m->f.hub = m->hub == m->place.rank;
     descant_status status = check_place(m, options);
     if (status)
@@ -98,7 +99,8 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
         stand_alone(m, options);
         m->f.begins_with = options->size > 0 ? options->size : m->place.size;
     }
-    m->f.rank = m->f.log.rank = m->place.rank;
+    m->f.rank = m->place.rank;
+    m->f.log.rank = m->f.hub ? -1 : m->f.rank;
     m->f.size = m->place.size;
     m->f.many_hosts = m->place.hosts > 1;
     m->f.host = m->place.host_number;

@@ -90,7 +90,7 @@ static descant_status open_fabric(struct descant *job, const struct descant_opti
         return log_fail(&job->log, DESCANT_BAD_ADDRESS,
                         "\"%s\": the address of a hub is tcp:HOST:PORT,star",
                         launcher.address);
-    job->log.rank = job->fabric->rank;
+    job->log.rank = job->hub ? -1 : job->fabric->rank;
     char plan[256];
     plan_text(&job->plan, plan, sizeof plan);
     log_say(&job->log, DESCANT_DEBUG, "descant %s, job %s (%s), rank %d, plan %s",

@@ -39,6 +39,8 @@ static void own_bulletin(void *of, struct bulletin *own)
 
 void peers_tell(struct descant *job)
 {
+    if (job->hub)               /* which has none */
+        return;
     job->fabric->figures_of = job;
     job->fabric->figures = own_bulletin;
 }

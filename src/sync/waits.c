@@ -29,11 +29,20 @@ static void add(struct text *text, const char *format, ...)
 
 /* "trainer 3", "trainers 1, 3 and 4", "trainers 1 (beta), 2 (gamma) and 7 more", "2
  * trainers" */
+static bool is_hub(const struct fabric *f, int rank)
+{
+    return f->star && rank == f->size - 1;
+}
+
 static void add_names(struct text *text, const struct fabric *f, const struct awaited *a)
 {
     int more = a->n - a->n_named;
     if (a->n_named == 0) {
         add(text, "%d trainer%s", a->n, a->n == 1 ? "" : "s");
+        return;
+    }
+    if (a->n == 1 && is_hub(f, a->ranks[0])) {
+        add(text, "the hub");
         return;
     }
     add(text, "trainer%s", a->n == 1 ? "" : "s");
@@ -81,7 +90,10 @@ int waits_text(const struct fabric *f, char *room, size_t bytes)
         *room = '\0';
     if (a.wait == FABRIC_WAIT_NONE)
         return 0;
-    add(&text, "trainer %d waits ", f->rank);
+    if (f->hub)
+        add(&text, "the hub waits ");
+    else
+        add(&text, "trainer %d waits ", f->rank);
     if (a.wait == FABRIC_WAIT_START)
         add(&text, "at its start");
     else if (a.wait == FABRIC_WAIT_FINISH)
