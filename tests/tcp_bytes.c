@@ -245,7 +245,7 @@ static void spoil(struct tcp_frame *f, uint8_t wrong)
     f->total += wrong & 4 ? 1 : 0;
     f->total = wrong & 8 ? UINT64_MAX - f->total : f->total;
     f->offset += wrong & 16 ? 1 : 0;
-    f->tag = (uint16_t)(f->tag + (wrong & 32 ? 62 : 0));
+    f->tag = (uint8_t)(f->tag + (wrong & 32 ? 62 : 0));
     f->bytes += wrong & 64 ? 1 : 0;
     f->bytes = wrong & 128 ? UINT32_MAX - f->bytes : f->bytes;
 }
@@ -263,14 +263,14 @@ static void put_of_stream(int fd, enum tcp_what what)
     uint64_t series = series_of(stream);
     const struct tcp_in *in = in_of(peer, tag, series);
     const struct tcp_out *out = out_of(peer, tag, series);
-    struct tcp_frame f = {.what = (uint16_t)what, .tag = (uint16_t)tag, .series = series,
+    struct tcp_frame f = {.what = (uint8_t)what, .tag = (uint8_t)tag, .series = series,
                           .index = in ? in->received : 0};
 
     if (what == TCP_WORD) {
         f.bytes = (uint32_t)(size > LINK_WORD ? LINK_WORD : size);
     } else if (what == TCP_BULK) {
         f.total = in && in->total ? in->total : size;
-        f.offset = in ? in->offset : 0;
+        f.offset = in ? (uint32_t)in->offset : 0;
         size_t left = (size_t)(f.total - f.offset);
         f.bytes = (uint32_t)(left < TCP_CHUNK ? left : TCP_CHUNK);
         f.bytes = stream & 64 ? (f.bytes + 1) / 2 : f.bytes;
@@ -293,7 +293,7 @@ static void talk(int fd)
                                           TCP_KINDS};
     uint8_t b = next(), more = next();
     enum tcp_what what = kinds[b % 5];
-    struct tcp_frame f = {.what = (uint16_t)what};
+    struct tcp_frame f = {.what = (uint8_t)what};
     struct tcp_place place = {.rank = more % 8, .port = more & 8 ? 0 : 5,
                               .family = more & 16 ? AF_INET6 : more & 32 ? AF_INET : 0,
                               .generation = (uint64_t)(more >> 6) + 1};
@@ -322,7 +322,7 @@ static void flood(int fd)
         return;
     run.floods = false;
     for (int i = 0; i < n; i++) {
-        struct tcp_frame f = {.what = (uint16_t)what, .tag = 3,
+        struct tcp_frame f = {.what = (uint8_t)what, .tag = 3,
                               .series = SERIES + (uint64_t)i};
         f.bytes = what == TCP_WORD ? 5 : 0;
         f.total = what == TCP_WANT ? 2000 : 0;

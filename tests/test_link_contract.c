@@ -819,7 +819,8 @@ static void broken_connections_are_mended(void)
 START_TEST(ranks_over_tcp_keep_it)
 {
     over_tcp = true;
-    tcp_test_address(&address, _i ? "[::1]" : "127.0.0.1", RANKS);
+    tcp_test_address(&address, _i % 2 ? "[::1]" : "127.0.0.1", RANKS);
+    address.star = _i / 2;
     open_ends();
     play_all();
     broken_connections_are_mended();
@@ -846,7 +847,7 @@ int main(int argc, char **argv)
 {
     TCase *all = tcase_create("contract");
     tcase_add_loop_test(all, simulated_ranks_keep_it, 0, SEEDS);
-    tcase_add_loop_test(all, ranks_over_tcp_keep_it, 0, 2);
+    tcase_add_loop_test(all, ranks_over_tcp_keep_it, 0, 4);
     tcase_add_loop_test(all, ranks_of_mpi_keep_it, 0, LIBRARIES_RUN);
     return run_mpi(argc, argv, parts, sizeof parts / sizeof *parts, all);
 }

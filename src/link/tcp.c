@@ -40,6 +40,10 @@ static void destroy(struct tcp_link *link)
         link->connections = c->next;
         tcp_free(c);
     }
+    for (int k = 0; link->peers && k < link->size; k++)
+        tcp_pass_clear(NULL, &link->peers[k]);
+    for (int k = 0; link->peers && k < link->size; k++)
+        memory_give(link->peers[k].pairs);
     if (link->tls)
         link->tls->type->close(link->tls);
     for (int tag = 0; tag < LINK_TAGS; tag++)
@@ -321,7 +325,7 @@ static int listen_for_all(struct tcp_link *link)
 /* Listens for ranks above this one, at one of the ports given, or at one that the kernel
  * chooses: at the interface's address or at all of the machine's, since it is not known
  * by which of them other ranks reach it; in a job that stays on this machine, at its
- * loopback alone. */
+ * loopback alone. In a star it listens nowhere, as nobody connects to it. */
 static bool listen_anywhere(struct tcp_link *link, struct link_entry *entry)
 {
     const struct tcp_options *o = &link->options;
@@ -335,6 +339,8 @@ static bool listen_anywhere(struct tcp_link *link, struct link_entry *entry)
     link->from = any;
     if (!*o->interface || local)
         link->from.ss_family = 0;
+    if (o->star)
+        return true;
     if (six && local)
         ((struct sockaddr_in6 *)&any)->sin6_addr = in6addr_loopback;
     else if (local)
@@ -361,7 +367,8 @@ static bool try_next(struct tcp_link *link, struct link_entry *entry)
     take_next(link);
     if (link->meeting.ss_family == family)
         return true;
-    close(link->listener);          /* which takes it out of epoll, too */
+    if (link->listener >= 0)
+        close(link->listener);      /* which takes it out of epoll, too */
     link->listener = -1;
     return listen_anywhere(link, entry);
 }

@@ -324,7 +324,7 @@ size_t tcp_write_taken(struct tcp_peer *peer, unsigned char *to)
     in->owed = false;
     in->told_received = in->received;
     in->told_opened = in->opened;
-    return tcp_put(to, (struct tcp_frame){.what = TCP_TAKEN, .tag = (uint16_t)in->tag,
+    return tcp_put(to, (struct tcp_frame){.what = TCP_TAKEN, .tag = (uint8_t)in->tag,
                                       .series = in->series, .index = in->received,
                                       .total = in->opened}, NULL);
 }

@@ -20,8 +20,10 @@ static void take_ready(struct tcp_peer *peer, struct tcp_out *out)
 
 static void free_out(struct tcp_peer *peer, struct tcp_out *out)
 {
-    if (peer->connection && peer->connection->chunk_of == out)
+    if (peer->connection && peer->connection->chunk_of == out) {
         peer->connection->chunk = NULL;
+        peer->connection->chunk_of = NULL;
+    }
     if (out->ready)
         take_ready(peer, out);
     while (out->first) {
@@ -212,7 +214,7 @@ size_t tcp_write_out(struct tcp_peer *peer, unsigned char *to,
     if (!out)
         return 0;
     const struct tcp_message *m = out->at;
-    struct tcp_frame frame = {.what = TCP_WANT, .tag = (uint16_t)out->tag,
+    struct tcp_frame frame = {.what = TCP_WANT, .tag = (uint8_t)out->tag,
                               .series = out->series, .index = m->index,
                               .total = m->bytes};
     const void *bytes = NULL;
@@ -226,9 +228,10 @@ size_t tcp_write_out(struct tcp_peer *peer, unsigned char *to,
         step(out);
     } else {
         size_t left = m->bytes - out->offset;
+        size_t most = tcp_is_far(peer) ? TCP_PART : TCP_CHUNK;
         frame.what = TCP_BULK;
-        frame.offset = out->offset;
-        frame.bytes = (uint32_t)(left < TCP_CHUNK ? left : TCP_CHUNK);
+        frame.offset = (uint32_t)out->offset;
+        frame.bytes = (uint32_t)(left < most ? left : most);
         *chunk = m->p + out->offset;
         *chunk_bytes = frame.bytes;
         *of = out;

@@ -5,6 +5,7 @@
  *   tcp_turn.c      one turn: sockets are read, dialled, swept away and written
  *   tcp_meet.c      the peers: HELLO, coming, going, and their addresses
  *   tcp_socket.c    connections: bytes between sockets and frames
+ *   tcp_pass.c      a star: frames that rank 0 passes on from one rank to another
  *   tcp_stream.c    messages, and the frames by which they travel; it knows no socket
  *   tcp_out.c       the sender's side of a stream
  *   tcp_in.c        the receiver's side
@@ -27,19 +28,22 @@
 enum { TCP_CHUNK = 128 << 10 };         /* bytes of bulk in one frame */
 enum { TCP_STREAMS = 1024 };            /* from one peer at a time */
 enum { TCP_KEPT = TCP_STREAMS / 4 };    /* of those at rest (tcp_stream.c, 5) */
-enum { TCP_PROTOCOL = 1, TCP_RANKS = 4096, TCP_MEETINGS = 8 };
+enum { TCP_PROTOCOL = 2, TCP_RANKS = 4096, TCP_MEETINGS = 8 };
 
 enum tcp_what {
     TCP_HELLO, TCP_REFUSED, TCP_WORD, TCP_BULK, TCP_WANT, TCP_TAKEN, TCP_GOES_ON,
-    TCP_PEER, TCP_BYE, TCP_KINDS
+    TCP_PEER, TCP_BYE, TCP_ROOM, TCP_KINDS
 };
 
 struct tcp_frame {
-    uint16_t what, tag;
+    uint8_t what, tag;
+    uint16_t rank;              /* star: the other rank that it is for, or from; 0: this
+                                   connection's own two */
     uint32_t bytes;             /* that follow */
     uint64_t series, index;     /* of the stream; of the message in it */
     uint64_t total;             /* bytes of the message; TAKEN: receives */
-    uint64_t offset;
+    uint32_t offset;
+    uint32_t turn;              /* star: of these two ranks' meetings */
 };
 
 struct tcp_hello {
@@ -50,16 +54,20 @@ struct tcp_hello {
     uint64_t generation, to_generation;     /* 0: any */
     uint16_t port;              /* where it listens, at the address that it comes from; as
                                    in a sockaddr */
-    uint8_t unused[6];
+    uint8_t star;               /* 1: its address says so */
+    uint8_t unused[5];
     char name[LINK_NAME_ROOM];  /* of its machine, for people */
 };
 
-/* Where a rank listens, as another one is told. */
+/* Where a rank listens, as another one is told; in a star, that it may be reached. */
 struct tcp_place {
     int32_t rank;
     uint16_t port, family;      /* family 0: on rank 0's machine */
     uint64_t generation;
     uint8_t address[16];
+    uint32_t turn, window;      /* star: 0: this generation is gone; else bytes to it that
+                                   rank 0 has room for */
+    char name[LINK_NAME_ROOM];  /* star: of its machine */
 };
 
 /* --- messages: tcp_stream.c --- */
@@ -135,6 +143,40 @@ struct tcp_peer {
     uint64_t dial_ns;           /* not before then */
     uint64_t refused_ns;        /* since then no process listens there; 0 */
     unsigned tests;             /* since its connection broke: times that it listened */
+    /* A star, where this rank is 0 (tcp_pass.c). */
+    struct tcp_pair *pairs;     /* (size) frames from it to each other rank, once it came */
+    struct tcp_passed *passed, *last_passed;    /* to it, in their order */
+    uint64_t closed_ns;         /* since then its host has closed its connection; 0 */
+    bool owes;                  /* rank 0: PEER or ROOM; else BYE, of peers[0] */
+    /* A star, where neither this rank nor the peer is 0. `connection` is rank 0's while
+       the two meet in `turn`. */
+    uint32_t turn, next_turn;   /* next: of process `at`, which comes once the one before
+                                   it is forgotten; 0: none */
+    uint32_t bye_turn;          /* BYE is to be sent; 0 */
+    uint32_t window;
+    uint64_t sent, room;        /* bytes in this turn; so many may be */
+    bool next_goes_on;          /* GOES_ON has come in next_turn */
+};
+
+/* --- a star: tcp_pass.c --- */
+
+enum { TCP_PART = 32 << 10 };           /* bytes of bulk in one frame that is passed on */
+
+/* What rank 0 has to do with frames from one rank to another. */
+struct tcp_pair {
+    uint64_t left, told_left;   /* bytes in this turn that are held no more; as the
+                                   sender was told */
+    uint32_t turn;              /* 0: they do not meet */
+    uint32_t held;              /* bytes */
+};
+
+/* A frame that rank 0 has, or reads. */
+struct tcp_passed {
+    struct tcp_passed *next;
+    struct tcp_peer *from, *to;
+    uint32_t turn;
+    size_t bytes;
+    unsigned char p[];          /* its head, with the sender's rank, and what follows */
 };
 
 /* --- connections: tcp_socket.c --- */
@@ -165,7 +207,7 @@ struct tcp_connection {
     bool broken, bad;           /* to be swept away; bad: the peer has broken
                                    the protocol */
     bool strange;               /* accepted, and no peer's so far: it is counted */
-    int error;                  /* of connect */
+    int error;                  /* of connect; of the socket's end; 0 */
     /* coming: frames from in[in_at, in_n); `left` bytes of a frame go to `into`, or
        nowhere */
     unsigned char *in;          /* (in_room) */
@@ -174,12 +216,18 @@ struct tcp_connection {
     size_t swallowed;           /* bytes that came after its end */
     unsigned char *into;
     struct tcp_in *stream;      /* that the bulk is of; NULL: thrown away */
+    struct tcp_peer *from;      /* whose stream it is */
+    struct tcp_passed *reads;   /* a frame to be passed on */
     /* going: out[out_at, out_n), then chunk_left bytes of `chunk`, which are chunk_of's,
        or zeros */
     unsigned char *out;         /* (out_room) */
     size_t out_room, out_at, out_n, chunk_left;
     const unsigned char *chunk;
     struct tcp_out *chunk_of;
+    struct tcp_peer *to;        /* whose stream it is */
+    struct tcp_passed *writes;  /* the chunk is this frame */
+    int turn;                   /* star: the rank whose frame was the last to leave; rank
+                                   0's: 1: it was passed on */
     char why[TCP_TEXT];         /* it is of no use, where there are words */
     unsigned char first_in[TCP_FIRST], first_out[TCP_FIRST];
 };
@@ -205,7 +253,8 @@ struct tcp_link {
     bool holds;                 /* so many strangers that no more are let in */
     bool *owes_place;           /* rank 0: (size, size) the first is to be told of the
                                    second; NULL elsewhere */
-    bool owes_places;           /* there is one */
+    bool again;                 /* a connection that was written may have more to say */
+    uint32_t n_turns;           /* rank 0 of a star: of all ranks' meetings */
     struct sockaddr_storage meeting;    /* rank 0's address, */
     struct sockaddr_storage meetings[TCP_MEETINGS];     /* of those that its name has */
     int n_meetings, next_meeting;
@@ -272,7 +321,6 @@ void tcp_came(struct tcp_peer *peer, struct tcp_in *stream, size_t bytes);
  * due or has room. BULK: its bytes, and their stream, are to follow. */
 size_t tcp_write(struct tcp_peer *peer, unsigned char *to, size_t room,
                  const unsigned char **chunk, size_t *chunk_bytes, struct tcp_out **of);
-bool tcp_has_more(const struct tcp_peer *peer);
 /* A new connection: TAKEN is owed of all streams, and messages that the other end lacks
  * are sent again once it has said which ones it has. */
 void tcp_begin_again(struct tcp_peer *peer);
@@ -280,6 +328,34 @@ void tcp_go_on(struct tcp_peer *peer);
 /* Messages below a series fail, or, LINK_PEER, all. */
 void tcp_give_up(struct tcp_peer *peer, uint64_t below);
 bool tcp_has_words(const struct tcp_peer *peer);    /* that have ended and not left */
+
+/* --- tcp_pass.c --- */
+
+static inline bool tcp_is_hub(const struct tcp_link *link)
+{
+    return link->options.star && link->rank == 0;
+}
+
+/* The other rank is reached through rank 0. */
+static inline bool tcp_is_far(const struct tcp_peer *peer)
+{
+    return peer->link->options.star && peer->link->rank > 0 && peer->rank > 0;
+}
+
+uint32_t tcp_window(const struct tcp_link *link);   /* of frames from a rank to another */
+/* A frame from this connection's rank to another one, with the bytes of a WORD. False: it
+ * breaks the protocol; why says how. Bytes of BULK go to c->into. */
+bool tcp_pass(struct tcp_connection *c, const struct tcp_frame *frame,
+              const unsigned char *bytes, const char **why);
+void tcp_pass_read(struct tcp_connection *c);       /* its bytes have come */
+/* Takes the next frame for this connection's rank: into `to`, and returns its bytes; or
+ * as its chunk. */
+size_t tcp_pass_on(struct tcp_connection *c, unsigned char *to, size_t room);
+void tcp_pass_written(struct tcp_connection *c);    /* that chunk */
+void tcp_pass_drop(struct tcp_connection *c);       /* what it reads and writes */
+/* Frames from a rank, NULL: from all, to another one are thrown away. */
+void tcp_pass_clear(struct tcp_peer *from, struct tcp_peer *to);
+bool tcp_tells_room(const struct tcp_link *link, const struct tcp_pair *pair);
 
 /* --- tcp_socket.c --- */
 
@@ -301,7 +377,10 @@ bool tcp_say(struct tcp_connection *c, struct tcp_frame frame, const void *bytes
 typedef bool tcp_heard(struct tcp_connection *c, const struct tcp_frame *frame,
                        const unsigned char *bytes);
 void tcp_read(struct tcp_connection *c, tcp_heard *heard);
-void tcp_flush(struct tcp_connection *c);
+/* Says what is due that is not of messages, of its peer's connection. False: there is no
+ * room for all of it. */
+typedef bool tcp_says(struct tcp_connection *c);
+void tcp_flush(struct tcp_connection *c, tcp_says *says);
 void tcp_swallow(struct tcp_connection *c);     /* reads, and throws the bytes away */
 int tcp_error(struct tcp_connection *c);        /* of a connect that is over; errno */
 
@@ -309,6 +388,8 @@ int tcp_error(struct tcp_connection *c);        /* of a connect that is over; er
 
 #define TCP_MS UINT64_C(1000000)
 enum { TCP_AGAIN_MS = 500 };                    /* between two tries to connect */
+enum { TCP_CLOSED_MS = 4000 };      /* a star: before a rank is gone that was closed, and
+                                       does not come again */
 
 static inline uint64_t tcp_after(const struct tcp_link *link, unsigned ms)
 {
@@ -332,8 +413,9 @@ bool tcp_meet_heard(struct tcp_connection *c, const struct tcp_frame *frame,
 void tcp_meet_connected(struct tcp_connection *c);      /* or it could not */
 /* A try to connect is over; answers: the peer's host was heard. */
 void tcp_dial_later(struct tcp_peer *peer, bool answers);
-/* Rank 0 tells ranks of each other, as far as there is room. */
-void tcp_tell_places(struct tcp_link *link);
+bool tcp_meet_says(struct tcp_connection *c);
+void tcp_lost(struct tcp_peer *peer);           /* its connection is none any more */
+bool tcp_has_left(const struct tcp_link *link); /* no BYE is owed */
 void tcp_goes(struct tcp_peer *peer);           /* collect tells, if it was there */
 void tcp_forget(struct tcp_peer *peer);
 

@@ -33,6 +33,8 @@
 
 enum {
     IDLE_S = 5, PROBES = 3,     /* an idle one that does not answer breaks */
+    FAR_IDLE_S = 1,             /* with a hub: tcp_meet.c, gone; and a NAT on the way keeps
+                                   its entry */
     UNSENT = 2 * TCP_CHUNK,     /* bytes that the kernel has not sent, about; half of them
                                    are left when it asks for more */
     READ_MOST = 4 << 20,        /* of one connection at a time */
@@ -104,7 +106,8 @@ static struct tcp_connection *add(struct tcp_link *link, int fd, enum tcp_state 
     set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, TCP_BREAKS_MS);
     pace(link, fd);
     set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, IDLE_S);
+    set(fd, IPPROTO_TCP, TCP_KEEPIDLE,
+        link->options.star && link->rank != 0 ? FAR_IDLE_S : IDLE_S);
     set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
     set(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
     return c;
@@ -167,6 +170,7 @@ void tcp_drop(struct tcp_connection *c)
     c->fd = -1;
     tcp_counts(c, false);
     c->broken = true;
+    tcp_pass_drop(c);
     c->chunk = NULL;
     c->chunk_left = c->left = 0;
     c->stream = NULL;
@@ -262,7 +266,48 @@ bool tcp_say(struct tcp_connection *c, struct tcp_frame frame, const void *bytes
     return true;
 }
 
-static void gather(struct tcp_connection *c)
+static size_t write_of(struct tcp_connection *c, struct tcp_peer *peer)
+{
+    c->to = peer;
+    return tcp_write(peer, c->out + c->out_n, c->out_room - c->out_n, &c->chunk,
+                     &c->chunk_left, &c->chunk_of);
+}
+
+/* A hub's own frames and those that it passes on take turns. */
+static size_t write_or_pass(struct tcp_connection *c)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < 2 && !n && !c->chunk_left; i++) {
+        c->turn = !c->turn;
+        n = c->turn ? tcp_pass_on(c, c->out + c->out_n, c->out_room - c->out_n)
+                    : write_of(c, c->peer);
+    }
+    return n;
+}
+
+/* The streams with rank 0 and with the ranks behind it take turns. */
+static size_t write_far(struct tcp_connection *c)
+{
+    struct tcp_link *link = c->link;
+    size_t n = 0;
+
+    for (int i = 0; i < link->size && !n; i++) {
+        c->turn = (c->turn + 1) % link->size;
+        if (link->peers[c->turn].connection == c)
+            n = write_of(c, &link->peers[c->turn]);
+    }
+    return n;
+}
+
+static size_t write_next(struct tcp_connection *c)
+{
+    if (!c->link->options.star)
+        return write_of(c, c->peer);
+    return tcp_is_hub(c->link) ? write_or_pass(c) : write_far(c);
+}
+
+static void gather(struct tcp_connection *c, tcp_says *says)
 {
     size_t n;
 
@@ -270,11 +315,9 @@ static void gather(struct tcp_connection *c)
         c->out_at = c->out_n = 0;
     if (c->bye && tcp_say(c, (struct tcp_frame){.what = TCP_BYE}, NULL))
         c->bye = false;
-    if (c->state != TCP_OPEN || c->peer->connection != c)
+    if (c->state != TCP_OPEN || c->peer->connection != c || !says(c))
         return;
-    while (!c->chunk_left &&
-           (n = tcp_write(c->peer, c->out + c->out_n, c->out_room - c->out_n, &c->chunk,
-                          &c->chunk_left, &c->chunk_of)))
+    while (!c->chunk_left && (n = write_next(c)))
         c->out_n += n;
 }
 
@@ -287,6 +330,8 @@ static void account(struct tcp_connection *c, size_t n)
     c->chunk_left -= n;
     if (c->chunk)
         c->chunk += n;
+    if (c->writes && !c->chunk_left)
+        tcp_pass_written(c);
 }
 
 /* As sendmsg, and errno; also what TLS has not sent so far is to leave. */
@@ -297,20 +342,21 @@ static ssize_t put(struct tcp_connection *c, struct iovec *parts)
     if (!c->tls)
         return sendmsg(c->fd, &message, MSG_NOSIGNAL);
     bool none = !parts[0].iov_len && !parts[1].iov_len;
+    errno = 0;
     ssize_t n = c->tls->type->write(c->tls, parts, none ? 0 : 2);
     if (n >= 0)
         return none ? 0 : n;
-    errno = n == TLS_WANTS_WRITE ? EAGAIN : EPIPE;
+    errno = n == TLS_WANTS_WRITE ? EAGAIN : errno ? errno : EPIPE;
     return -1;
 }
 
-void tcp_flush(struct tcp_connection *c)
+void tcp_flush(struct tcp_connection *c, tcp_says *says)
 {
     if (c->shakes || c->full)
         return;
     while (!c->broken && c->state != TCP_CONNECTING) {
         if (!c->chunk_left)
-            gather(c);
+            gather(c, says);
         size_t tail = c->chunk || c->chunk_left < sizeof zeros ? c->chunk_left
                                                                : sizeof zeros;
         struct iovec parts[] = {
@@ -330,6 +376,7 @@ void tcp_flush(struct tcp_connection *c)
             return;
         }
         if (n < 0) {
+            c->error = errno;
             tcp_drop(c);
             return;
         }
@@ -372,7 +419,9 @@ static void take_bulk(struct tcp_connection *c, const unsigned char *p, size_t n
         c->into += n;
     c->left -= n;
     if (c->stream)
-        tcp_came(c->peer, c->stream, n);
+        tcp_came(c->from, c->stream, n);
+    if (c->reads && !c->left)
+        tcp_pass_read(c);
 }
 
 static void refuse(struct tcp_connection *c, const char *why)
@@ -387,6 +436,57 @@ static void refuse(struct tcp_connection *c, const char *why)
     tcp_drop(c);
 }
 
+/* A frame that a hub has passed on is out of order: its connection stays. The rank that
+ * sent it is treated as if it had said BYE. */
+static void refuse_far(struct tcp_connection *c, const struct tcp_frame *f,
+                       const char *why, tcp_heard *heard)
+{
+    struct tcp_peer *peer = &c->link->peers[f->rank];
+    const struct tcp_frame bye = {.what = TCP_BYE, .rank = f->rank, .turn = f->turn};
+
+    log_say(c->link->log, DESCANT_WARNING,
+            "tcp: rank %d breaks the protocol: %s; its messages are ignored", peer->rank,
+            why);
+    heard(c, &bye, NULL);
+    peer->bye_turn = f->turn;
+    c->peer->owes = true;
+    c->stream = NULL;
+    c->into = NULL;
+}
+
+/* A frame of messages for this rank. False: the connection is no good. */
+static bool hear(struct tcp_connection *c, const struct tcp_frame *f,
+                 const unsigned char *bytes, tcp_heard *heard)
+{
+    struct tcp_peer *peer = f->rank ? &c->link->peers[f->rank] : c->peer;
+    const char *why = "a frame that is none";
+
+    c->stream = NULL;
+    c->into = NULL;
+    if (f->rank && (peer->connection != c || peer->turn != f->turn)) {
+        if (f->bytes <= TCP_CHUNK)
+            return true;                /* of an earlier turn: thrown away */
+    } else if (tcp_hear(peer, f, bytes, &c->stream, &c->into, &why)) {
+        c->from = peer;
+        return true;
+    } else if (f->rank && f->bytes <= TCP_CHUNK) {
+        refuse_far(c, f, why, heard);
+        return true;
+    }
+    refuse(c, why);
+    return false;
+}
+
+/* Rank 0 of a star passes on frames that name another rank. A rank above 0 hears such
+ * frames from rank 0 alone. */
+static bool may_name(const struct tcp_connection *c, uint16_t rank)
+{
+    const struct tcp_link *link = c->link;
+
+    return link->options.star && c->state == TCP_OPEN && rank < link->size &&
+           (link->rank == 0 || (c->peer->rank == 0 && rank != link->rank));
+}
+
 /* The frame at in_at. False: its bytes are not all there, or it is the last. */
 static bool take_frame(struct tcp_connection *c, tcp_heard *heard)
 {
@@ -397,7 +497,8 @@ static bool take_frame(struct tcp_connection *c, tcp_heard *heard)
         return false;
     memcpy(&f, c->in + c->in_at, sizeof f);
     size_t whole = needs(&f);
-    if (whole == SIZE_MAX || (is_of_messages(&f) && c->state != TCP_OPEN)) {
+    if (whole == SIZE_MAX || (is_of_messages(&f) && c->state != TCP_OPEN) ||
+        (f.rank && !may_name(c, f.rank))) {
         refuse(c, why);
         return false;
     }
@@ -405,13 +506,20 @@ static bool take_frame(struct tcp_connection *c, tcp_heard *heard)
         return false;
     const unsigned char *bytes = c->in + c->in_at + sizeof f;
     c->in_at += sizeof f + whole;
-    if (!is_of_messages(&f)) {
-        if (!heard(c, &f, bytes) && !c->broken)
-            refuse(c, "a frame out of turn");
+    if (f.rank && tcp_is_hub(c->link)) {
+        if (!tcp_pass(c, &f, bytes, &why)) {
+            refuse(c, why);
+            return false;
+        }
+    } else if (!is_of_messages(&f)) {
+        why = "a frame out of turn";
+        bool good = heard(c, &f, bytes) || c->broken;
+        if (!good && f.rank)
+            refuse_far(c, &f, why, heard);
+        else if (!good)
+            refuse(c, why);
         return !c->broken;
-    }
-    if (!tcp_hear(c->peer, &f, bytes, &c->stream, &c->into, &why)) {
-        refuse(c, why);
+    } else if (!hear(c, &f, bytes, heard)) {
         return false;
     }
     if (f.what != TCP_BULK)
@@ -429,12 +537,13 @@ static ssize_t get(struct tcp_connection *c, const struct iovec *parts, int n_pa
     if (!c->tls)
         return readv(c->fd, parts, n_parts);
     const struct iovec *part = parts[0].iov_len ? &parts[0] : &parts[1];
+    errno = 0;
     ssize_t n = c->tls->type->read(c->tls, part->iov_base, part->iov_len);
     if (n >= 0)
         return n;
     if (n == TLS_FAILED)
         snprintf(c->why, sizeof c->why, "%s", c->tls->why);
-    errno = n == TLS_FAILED ? EPROTO : EAGAIN;
+    errno = n != TLS_FAILED ? EAGAIN : errno && errno != EAGAIN ? errno : EPROTO;
     return -1;
 }
 
@@ -472,6 +581,7 @@ static void read_all(struct tcp_connection *c, tcp_heard *heard)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0) {
+            c->error = n < 0 ? errno : c->error;
             tcp_drop(c);
             return;
         }

@@ -21,6 +21,9 @@
  *      is told before the stream goes. */
 #include "link/tcp_parts.h"
 
+#include <stddef.h>
+#include <string.h>
+
 bool tcp_hear(struct tcp_peer *peer, const struct tcp_frame *f,
               const unsigned char *bytes, struct tcp_in **stream, unsigned char **into,
               const char **why)
@@ -37,12 +40,10 @@ bool tcp_hear(struct tcp_peer *peer, const struct tcp_frame *f,
     return tcp_hear_in(peer, f, bytes, stream, into, why);
 }
 
-size_t tcp_write(struct tcp_peer *peer, unsigned char *to, size_t room,
-                 const unsigned char **chunk, size_t *chunk_bytes, struct tcp_out **of)
+static size_t write_one(struct tcp_peer *peer, unsigned char *to,
+                        const unsigned char **chunk, size_t *chunk_bytes,
+                        struct tcp_out **of)
 {
-    *chunk_bytes = 0;
-    if (room < sizeof(struct tcp_frame) + LINK_WORD)
-        return 0;
     if (peer->owed)
         return tcp_write_taken(peer, to);
     if (!peer->told_goes_on) {
@@ -52,9 +53,25 @@ size_t tcp_write(struct tcp_peer *peer, unsigned char *to, size_t room,
     return tcp_write_out(peer, to, chunk, chunk_bytes, of);
 }
 
-bool tcp_has_more(const struct tcp_peer *peer)
+size_t tcp_write(struct tcp_peer *peer, unsigned char *to, size_t room,
+                 const unsigned char **chunk, size_t *chunk_bytes, struct tcp_out **of)
 {
-    return peer->owed || !peer->told_goes_on || (peer->goes_on && peer->ready);
+    const uint16_t rank = (uint16_t)peer->rank;
+
+    *chunk_bytes = 0;
+    if (room < sizeof(struct tcp_frame) + LINK_WORD)
+        return 0;
+    if (!tcp_is_far(peer))
+        return write_one(peer, to, chunk, chunk_bytes, of);
+    if (peer->room < peer->sent + sizeof(struct tcp_frame) + TCP_PART)
+        return 0;
+    size_t n = write_one(peer, to, chunk, chunk_bytes, of);
+    if (n) {
+        memcpy(to + offsetof(struct tcp_frame, rank), &rank, sizeof rank);
+        memcpy(to + offsetof(struct tcp_frame, turn), &peer->turn, sizeof peer->turn);
+    }
+    peer->sent += n + *chunk_bytes;
+    return n;
 }
 
 void tcp_begin_again(struct tcp_peer *peer)

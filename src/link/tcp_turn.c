@@ -56,6 +56,13 @@ static unsigned patience(const struct tcp_connection *c)
     return ms[c->state];
 }
 
+/* The connection has ended since nothing came through, and not by its other end. */
+static bool is_cut(int error)
+{
+    return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
+           error == EHOSTDOWN || error == ENETDOWN;
+}
+
 /* It is of no use any more: neither to its peer, nor to meet rank 0. */
 static void let_go(struct tcp_connection *c)
 {
@@ -64,7 +71,8 @@ static void let_go(struct tcp_connection *c)
 
     left_strange(c);
     if (peer && peer->connection == c) {
-        peer->connection = NULL;
+        tcp_lost(peer);
+        peer->closed_ns = is_cut(c->error) ? 0 : link->now_ns;
         peer->dial_ns = link->now_ns;
         peer->tests = 0;
         if (c->bad)
@@ -87,6 +95,8 @@ static void came_over(struct tcp_connection *c, uint32_t events)
     if (c->state == TCP_CONNECTING && (c->error || (events & (EPOLLOUT | EPOLLERR |
                                                                EPOLLHUP))))
         tcp_meet_connected(c);
+    if (c->state == TCP_OPEN && (events & EPOLLERR))
+        c->error = tcp_error(c);
     if (!c->broken && c->shakes && c->state != TCP_CONNECTING && !tcp_shake(c)) {
         if (*c->why) {          /* the other end is to hear why */
             let_go(c);
@@ -187,10 +197,34 @@ static void dial(struct tcp_link *link)
     }
 }
 
+/* When a rank of a star whose connection was closed is gone; 0: it has one, or is cut
+ * off. */
+static uint64_t goes_at(const struct tcp_peer *peer)
+{
+    return tcp_is_hub(peer->link) && tcp_is_there(peer) && !peer->connection &&
+                   peer->closed_ns
+               ? peer->closed_ns + TCP_CLOSED_MS * TCP_MS
+               : 0;
+}
+
+static void give_up_closed(struct tcp_link *link)
+{
+    for (int k = 1; tcp_is_hub(link) && k < link->size; k++) {
+        uint64_t at = goes_at(&link->peers[k]);
+        if (at && link->now_ns >= at)
+            tcp_goes(&link->peers[k]);
+    }
+}
+
 /* The next time at which something is due that no socket tells of. */
 static uint64_t next_due(const struct tcp_link *link)
 {
     uint64_t due = UINT64_MAX;
+
+    for (int k = 1; tcp_is_hub(link) && k < link->size; k++) {
+        uint64_t at = goes_at(&link->peers[k]);
+        due = at && at < due ? at : due;
+    }
 
     for (int k = 0; link->met && !link->closing && k < link->size; k++) {
         const struct tcp_peer *peer = &link->peers[k];
@@ -246,12 +280,15 @@ void tcp_turn(struct tcp_link *link)
     }
     sweep(link);
     dial(link);
-    tcp_tell_places(link);
-    for (struct tcp_connection *c = link->connections; c; c = c->next) {
-        if (c->state == TCP_CONNECTING && c->error)
-            tcp_meet_connected(c);
-        tcp_flush(c);
-    }
+    give_up_closed(link);
+    do {
+        link->again = false;
+        for (struct tcp_connection *c = link->connections; c; c = c->next) {
+            if (c->state == TCP_CONNECTING && c->error)
+                tcp_meet_connected(c);
+            tcp_flush(c, tcp_meet_says);
+        }
+    } while (link->again);
     sweep(link);
     if (link->holds)
         accept_all(link);
@@ -263,12 +300,13 @@ bool tcp_leaves(struct tcp_link *link)
     bool left = true;
 
     link->closing = true;
-    for (int k = 0; k < link->size; k++) {
+    for (int k = link->size - 1; k >= 0; k--) {     /* in a star rank 0 is the last */
         struct tcp_peer *peer = &link->peers[k];
-        bool words = tcp_has_words(peer);
-        if (tcp_is_there(peer) && !(peer->connection && words))
+        bool waits = tcp_has_words(peer) ||
+                     (k == 0 && link->rank > 0 && !tcp_has_left(link));
+        if (tcp_is_there(peer) && !(peer->connection && waits))
             tcp_forget(peer);
-        left &= !peer->connection;
+        left &= !peer->connection || tcp_is_far(peer);
     }
     for (const struct tcp_connection *c = link->connections; c; c = c->next)
         left &= c->state != TCP_ENDS;
