@@ -113,7 +113,7 @@ MODULES += $(if $(HAVE_TLS),$(B)/descant-tls.so)
 TLS_TESTS := $(wildcard tests/test_tls*.c)
 BASIC += -DDESCANT_MODULES='"$(LIBDIR)/descant"'
 # descant run needs no training; of what training has, it has signals.c.
-HOSTS_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(wildcard src/hosts/*.c))
+HOSTS_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(wildcard src/hosts/*.c src/hub/*.c))
 HOSTS_NEED := $(B)/run/signals.o
 PROGRAM_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(if $(HAVE_TRAIN),$(wildcard src/cli/*.c),\
 	$(filter-out $(TRAIN_COMMANDS),$(wildcard src/cli/*.c)))) \

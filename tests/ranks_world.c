@@ -506,14 +506,26 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
     return !a_ns || (b_ns && b_ns < a_ns) ? b_ns : a_ns;
 }
 
+/* A hub has no rows. */
+static bool is_without_rows(const struct ranks_world *w, int rank)
+{
+    const struct world_trainer *t = &w->trainers[rank];
+    return is_hub(w, rank) && w->rows && t->states &&
+           atomic_load_explicit(&t->f->others, memory_order_relaxed) == 0;
+}
+
 static void train(struct ranks_world *w, int rank)
 {
     struct world_trainer *t = &w->trainers[rank];
     uint64_t now = simulated_now(w->link);
     struct fabric_part part;
 
-    if (world_rows_turn(w, rank))
+    if (!is_hub(w, rank) && world_rows_turn(w, rank))
         return;
+    if (is_without_rows(w, rank)) {
+        t->state = TRAINER_FAILED;
+        return;
+    }
     bool hub = is_hub(w, rank);
     if (!hub)
         world_agree_turn(w, rank);
@@ -625,6 +637,8 @@ void world_come(struct ranks_world *w, int rank)
     t->lives = lives;
     world_deal_start(w, rank);
     world_rows_start(w, rank, &start);
+    if (is_hub(w, rank))
+        start.rows_base = NULL;
     if (fabric_ranks.open(&t->f, &options) != DESCANT_OK ||
         (!w->post && fabric_ranks.start(t->f, &start) != DESCANT_OK)) {
         wrong(w, rank, "it cannot start");

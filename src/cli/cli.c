@@ -60,6 +60,7 @@ static const struct command commands[] = {
     {"info", "show version, build and machine; or what files contain", cli_info},
     {"plans", "print the table of plans and their keys (--markdown)", cli_plans},
     {"run", "start a command on hosts, and restart ranks that die", cli_run},
+    {"hub", "connect trainers that cannot reach each other", cli_hub},
     {"secret", "make a secret for a job between hosts: descant secret > FILE",
      cli_secret},
 #ifdef DESCANT_TRAIN

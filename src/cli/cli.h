@@ -72,6 +72,7 @@ void cli_say(FILE *out, const char *name, const char *format, ...)
 int cli_info(const struct cli *cli);
 int cli_plans(const struct cli *cli);
 int cli_run(const struct cli *cli);
+int cli_hub(const struct cli *cli);
 int cli_secret(const struct cli *cli);
 #ifdef DESCANT_TRAIN
 int cli_train(const struct cli *cli);

@@ -74,6 +74,8 @@ struct fabric_part {
      * merged: outer has the open exchange's contribution already, and the exchange
      * ends */
     bool base, merged;
+    bool final;                 /* a hub, whose exchange is none: the trainers' last
+                                   round */
 };
 
 /* One machine's part of a round of rows: bytes that only the tables above read. */
@@ -396,6 +398,9 @@ struct fabric_type {
     /* Before the start of a hub: the manifest of a trainer that has come, which stays as
      * it is until the next call; NULL: none has come yet. */
     const char *(*manifest)(struct fabric *f);
+    /* Tells the trainers that the hub has no part in a job with that manifest: it fails
+     * for all. */
+    void (*refuse)(struct fabric *f, descant_status status, const char *why);
 
     /* Takes the memory that rounds need, and compares the manifest with those that are
      * known. Does not wait for other trainers: the exchange STATE that must follow does,

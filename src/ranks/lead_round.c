@@ -307,7 +307,7 @@ void ranks_lead_turn(struct ranks *m)
         say_owed(m);
     while (m->leads && m->ledger_moved && !lead->failed && !m->go_waits) {
         m->ledger_moved = false;
-        for (int k = 0; k < m->place.size && m->base.rows; k++)
+        for (int k = 0; k < m->place.size && (m->base.rows || m->f.hub); k++)
             ranks_admission_admit(m, k);
         if (!lead->formed && (m->post || !ranks_admission_form(m)))
             break;

@@ -14,7 +14,7 @@
  * 4. A message's memory stays until the link has ended the message. A job that closes
  *    with messages under way, because their peers neither take nor send, keeps all of its
  *    memory as long as the process lives: the link may still use any of it. */
-#include "ranks/ranks.h"
+#include "ranks/lead.h"
 
 #include "link/tcp.h"
 
@@ -73,6 +73,11 @@ static const char *manifest(struct fabric *f)
     return ranks_admission_manifest(ranks_of(f));
 }
 
+static void refuse(struct fabric *f, descant_status status, const char *why)
+{
+    ranks_lead_fail(ranks_of(f), status, why);
+}
+
 static descant_status rows_begin(struct fabric *f, const void *bytes, size_t n)
 {
     descant_status status = ranks_rows_begin(f, bytes, n);
@@ -101,7 +106,7 @@ const struct fabric_agree ranks_agree = {.offer = ranks_agree_offer,
     .rows = &rows, .post = &ranks_post, .agree = &ranks_agree, .deal = &ranks_deals,    \
     .alloc = ranks_alloc,                                                               \
     .share = ranks_share, .serve = ranks_serve, .wake = wake,                           \
-    .manifest = manifest, .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
+    .manifest = manifest, .refuse = refuse, .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
     .close = ranks_close
 
 const struct fabric_type fabric_mpi = {

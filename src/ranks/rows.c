@@ -91,8 +91,10 @@ static bool take_memory(struct ranks *m, struct ranks_rows *rows)
 {
     size_t hosts = (size_t)m->place.hosts;
 
-    if (!rows->slot)
-        return !m->place.fixed || m->f.rank || ranks_rows_lead_init(m);
+    if (!rows->slot || m->f.hub) {
+        bool leads = m->place.fixed ? m->f.rank == 0 : rows->slot > 0;
+        return !leads || ranks_rows_lead_init(m);
+    }
     m->base.merged = memory_take_array((size_t)m->place.size, sizeof *m->base.merged);
     rows->give = memory_take_array(hosts, sizeof *rows->give);
     rows->take = memory_take_array(hosts, sizeof *rows->take);
@@ -155,6 +157,10 @@ void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts)
         return;
     facts->part = rows->most;
     facts->own_part = rows->n;
+    if (m->f.hub) {
+        ranks_rows_lead_facts(m, from, facts);
+        return;
+    }
     word_allow(facts, WORD_ROWS_CALL, true);
     word_allow(facts, WORD_ROWS_GO, comes || rows->stage == ROWS_GIVEN);
     word_allow(facts, WORD_ROWS_TAKE, comes || rows->stage == ROWS_VOTED);
@@ -405,7 +411,7 @@ void ranks_rows_step(struct ranks *m)
 {
     struct ranks_rows *rows = m->rows;
 
-    if (!rows || !rows->most)
+    if (!rows || !rows->most || m->f.hub)
         return;
     if (rows->forgets)
         forget(m);

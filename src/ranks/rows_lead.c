@@ -20,6 +20,9 @@
  * founded: a newcomer that is in the epoch's list had the job's rows when it was
  * admitted.
  *
+ * A hub holds no rows. It coordinates their rounds as any rank does, and is in none. Where
+ * it is the last member the rows are gone, and it admits nobody.
+ *
  * The coordinator numbers the rounds of its epoch from 1, so no number out of a word
  * becomes the number of a round. */
 #include "ranks/check.h"
@@ -89,7 +92,8 @@ static bool is_there(const struct ranks *m, int rank)
 static bool is_member(const struct ranks *m, int rank)
 {
     const struct rows_peer *peer = &m->rows_lead->peers[rank];
-    return m->place.fixed ? peer->leads : m->members[rank] && is_there(m, rank);
+    return m->place.fixed ? peer->leads
+                          : rank != m->hub && m->members[rank] && is_there(m, rank);
 }
 
 /* A newcomer that has said HELLO here, and is heard. */
@@ -131,7 +135,7 @@ static bool is_said(struct ranks *m)
 
     for (int k = 0; k < m->place.size && !m->place.fixed; k++) {
         const struct rows_peer *peer = &rows->peers[k];
-        if (!m->members[k])
+        if (!m->members[k] || k == m->hub)
             continue;
         if (peer->epoch != epoch || !is_there(m, k))
             return false;
@@ -215,7 +219,7 @@ static void close_rows(struct ranks *m)
         struct rows_peer *peer = &rows->peers[k];
         peer->seated = is_member(m, k) && !peer->absent;
         peer->voted = peer->bad = peer->called = false;
-        if (!peer->seated)      /* its rows are old now, also if it is silent */
+        if (!peer->seated && k != m->hub)       /* its rows are old now, also if it is silent */
             ledger_outdate(m->ledger, k);
         if (peer->seated)
             rows->closing[rows->n_closing++] =
@@ -431,7 +435,7 @@ bool ranks_rows_lead_admits(struct ranks *m, int rank)
 {
     struct ranks_rows_lead *rows = m->rows_lead;
 
-    if (!rows || !m->base.rows)
+    if (!rows || rank == m->hub || !(m->base.rows || m->f.hub))
         return true;
     struct rows_peer *peer = &rows->peers[rank];
     if (!peer->compared) {
@@ -440,5 +444,5 @@ bool ranks_rows_lead_admits(struct ranks *m, int rank)
         turn(m);
     }
     return m->leads && is_said(m) && peer->epoch && !rows->closed && !peer->open.epoch &&
-           ledger_same(peer->held, rows->newest);
+           rows->newest.epoch && ledger_same(peer->held, rows->newest);
 }

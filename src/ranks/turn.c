@@ -280,7 +280,7 @@ static enum fabric_progress end_mean(struct ranks *m, struct fabric_part *part)
         m->refers = r->series;
     atomic_fetch_add_explicit(&m->f.bytes, ranks_mean_bytes(m), memory_order_relaxed);
     *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = m->mean, .n = r->n,
-                                 .members = r->members};
+                                 .members = r->members, .final = m->f.hub && r->final};
     m->stage = STAGE_PART;
     return FABRIC_PART;
 }
@@ -297,7 +297,7 @@ static enum fabric_progress end_state(struct ranks *m, struct fabric_part *part)
         return FABRIC_DONE;
     atomic_fetch_add_explicit(&m->f.bytes, r->n * sizeof(float), memory_order_relaxed);
     *part = (struct fabric_part){.kind = EXCHANGE_STATE, .out = m->result, .n = r->n,
-                                 .note = r->note};
+                                 .note = r->note, .final = m->f.hub && r->final};
     for (int i = 0; i < m->n_outer; i++)
         part->outer[i] = m->state_outer[i];
     m->stage = STAGE_PART;

@@ -257,6 +257,7 @@ void job_destroy(struct descant *job, bool keeps)
     if (job->round_made)
         round_fini(&job->round);
     memory_give(job->outer_kept);
+    memory_give(job->hub_tables);
     events_fini(&job->events);
     workers_fini(&job->workers);
     replica_fini(&job->replica);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The hub of a star: a rank that all others are connected with, and that owns all slices
  * of the vector. It has no workers, and no model of its own: it takes the plan and the
- * segments of the first trainer that comes. From then on it is a job whose shadow does
+ * segments of the first trainer that comes, and the names of its tables. From then on it is a job whose shadow does
  * nothing but come to each round when it is called, and bring nothing. So it has G and s,
  * or the centre, as each trainer has, and gives them to those that come late. */
 #include "sync/job.h"
@@ -54,6 +54,20 @@ static descant_status adopt_plan(struct descant *job, const char *text)
     return status;
 }
 
+/* Tables are the trainers', who give each other their rows; the hub keeps their lines. */
+static descant_status adopt_table(struct descant *job, const char *line)
+{
+    size_t had = job->hub_tables ? strlen(job->hub_tables) : 0, n = strlen(line);
+    char *more = memory_take(had + n + 2);
+
+    if (more == NULL)
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory for the list of tables");
+    snprintf(more, had + n + 2, "%s%s\n", had ? job->hub_tables : "", line);
+    memory_give(job->hub_tables);
+    job->hub_tables = more;
+    return DESCANT_OK;
+}
+
 /* Lines that are not known are compared with the own ones at the start. */
 static descant_status adopt_lines(struct descant *job, char *at)
 {
@@ -65,9 +79,8 @@ static descant_status adopt_lines(struct descant *job, char *at)
             status = adopt_plan(job, text);
         else if ((text = after(line, "segment ")))
             status = adopt_segment(job, text);
-        else if ((text = after(line, "table ")))
-            status = log_fail(&job->log, DESCANT_UNSUPPORTED,
-                              "a hub does not hold tables yet: %s", text);
+        else if (after(line, "table "))
+            status = adopt_table(job, line);
     return status;
 }
 
@@ -91,19 +104,40 @@ descant_status hub_adopt(struct descant *job)
     memcpy(copy, manifest, strlen(manifest) + 1);
     descant_status status = adopt_lines(job, copy);
     memory_give(copy);
+    if (status != DESCANT_OK)
+        f->type->refuse(f, status, descant_last_error());
     return status;
 }
 
-/* A death after the last round ends nothing: there is no more to be done. */
+/* The own manifest, which is in memory, with the lines of tables. */
+char *hub_manifest(const struct descant *job, char *manifest)
+{
+    if (job->hub_tables == NULL || manifest == NULL)
+        return manifest;
+    size_t room = strlen(manifest) + strlen(job->hub_tables) + 1;
+    char *text = memory_take(room);
+    if (text != NULL)
+        snprintf(text, room, "%s%s", manifest, job->hub_tables);
+    memory_give(manifest);
+    return text;
+}
+
+/* A job without tables waits for trainers that come again; of one with tables the hub has
+ * but a part. */
 descant_status hub_finish(struct descant *job)
 {
     const struct fabric *f = job->fabric;
+    bool alone = false;
 
-    while (!(atomic_load_explicit(&f->ended, memory_order_relaxed) &&
-             atomic_load_explicit(&f->others, memory_order_relaxed) == 0)) {
+    while (!(atomic_load_explicit(&f->ended, memory_order_relaxed) && alone)) {
+        if (job->hub_tables != NULL && alone)
+            return job_break(job, log_fail(&job->log, DESCANT_ENDED,
+                                           "all trainers have gone, and the tables with "
+                                           "them: start the job anew"));
         if (atomic_load(&job->failure) != 0)
             return job_broken(job);
         clock_sleep_until(clock_now_ns() + LOOK_NS);
+        alone = atomic_load_explicit(&f->others, memory_order_relaxed) == 0;
     }
     shadow_stop(job);
     job_becomes(job, JOB_STARTED, JOB_FINISHED);

@@ -7,6 +7,7 @@
 #include "sync/launcher.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -292,6 +293,7 @@ static descant_status start_fabric(struct descant *job)
     }
     char *manifest = replica_manifest(&job->replica, plan);
     manifest = manifest ? tables_manifest(&job->tables, manifest) : NULL;
+    manifest = hub_manifest(job, manifest);
     if (manifest == NULL)
         return log_fail(&job->log, DESCANT_MEMORY, "no memory for the list of segments");
     if (job->plan.quorum > 0 && !f->quorums && f->size != 1) {
@@ -304,7 +306,7 @@ static descant_status start_fabric(struct descant *job)
     struct fabric_start start = round_needs(&job->plan, f, &job->replica);
     start.manifest = manifest;
     start.threads = job->workers_wanted + has_shadow(job);
-    start.rows_bytes = tables_part_bytes(&job->tables);
+    start.rows_bytes = job->hub_tables ? INT_MAX : tables_part_bytes(&job->tables);
     start.rows_base = tables_base(&job->tables);
     uint64_t until = clock_now_ns() + (uint64_t)(job->start_s * 1e9);
     descant_status status = world_meet(job, manifest, start.threads, until);

@@ -65,6 +65,8 @@ struct descant {
     struct round round;
     bool round_made;
     bool hub;                           /* no trainer: hub.c; set by open */
+    char *hub_tables;                   /* the trainers', as lines; NULL: they have
+                                           none */
     void *outer_kept;                   /* loaded before start, which takes it; NULL:
                                            none */
     size_t outer_kept_bytes;
@@ -173,6 +175,7 @@ descant_status job_introduce(struct descant *job, bool called, uint64_t *waited_
 
 /* Takes the plan and the segments of the first trainer that comes. Before start. */
 descant_status hub_adopt(struct descant *job);
+char *hub_manifest(const struct descant *job, char *manifest);
 /* Sleeps until the trainers have ended and gone. */
 descant_status hub_finish(struct descant *job);
 

@@ -434,6 +434,7 @@ static enum round_progress take_part(struct round *r, const struct fabric_part *
         memcpy(r->held + part->from, part->out, part->n * sizeof(float));
         return ROUND_WORKED;
     }
+    r->exchange.final |= part->final;
     r->part = *part;
     r->at = part->from;
     r->state = ROUND_MERGING;
