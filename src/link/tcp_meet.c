@@ -361,8 +361,9 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
         return turn_away(c, REFUSED_LATER, 0, "");
     if ((hello->star != 0) != link->options.star) {
         snprintf(text, sizeof text,
-                 "its address %s star=1, and that of rank %d %s: give all ranks the same",
-                 hello->star ? "has" : "lacks", link->rank, hello->star ? "lacks" : "has");
+                 "its address %s star=1, and that of rank %d %s: all ranks need the same",
+                 hello->star ? "says" : "does not say", link->rank,
+                 hello->star ? "does not" : "does");
         return turn_away(c, REFUSED_NO, 0, text);
     }
     if (!hello->port && !hello->star)
