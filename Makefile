@@ -338,7 +338,7 @@ build/fuzz_tcp: $(FUZZ_tcp) $(wildcard tests/*.h src/link/*.[ch] src/base/*.[ch]
 	$(call say,CC)$(foreach f,$(FUZZ_tcp) $(wildcard src/base/*.c),clang $(filter-out -MMD -MP,$(BASIC)) -O1 -Itests \
 		-fsanitize=address,undefined -c $f -o build/fuzz_tcp_$(basename $(notdir $f)).o &&) \
 	clang $(filter-out -MMD -MP,$(BASIC)) -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-coverage=trace-cmp \
-		$(patsubst %,src/link/%.c,tcp tcp_meet tcp_turn tcp_options tcp_socket tcp_pass tcp_stream tcp_in tcp_out tcp_ended tls module secret) \
+		$(patsubst %,src/link/%.c,tcp tcp_meet tcp_star tcp_peers tcp_turn tcp_options tcp_socket tcp_pass tcp_stream tcp_in tcp_out tcp_ended tls module secret) \
 		$(patsubst %.c,build/fuzz_tcp_%.o,$(notdir $(FUZZ_tcp) $(wildcard src/base/*.c))) $(SOCKETS) $(LIBS) -o $@
 $(B)/tests/test_tcp_bytes: LDFLAGS += $(SOCKETS)
 

@@ -19,6 +19,7 @@
  *   GOES_ON   all TAKEN of a connection that follows another one have been sent
  *   PEER      a rank, its generation and the address at which it listens
  *   BYE       nothing follows: the link is closed, or has forgotten this peer
+ *   ROOM      in a star: how many bytes for another rank rank 0 has room for
  *
  * A stream's messages are numbered from 0. A word may leave once fewer than LINK_WORDS of
  * the messages before it lack a receive; bulk, once it has a receive of its own. So a
@@ -30,7 +31,15 @@
  * A connection that breaks is mended: each end keeps every message until the other end
  * has said that it has the message whole, the higher rank connects anew, and both go on
  * where TAKEN says. A peer is gone once no process, or another one, listens at its
- * port. */
+ * port.
+ *
+ * In a star, whose address says star=1, all connections are with rank 0, the hub. A rank
+ * above 0 listens nowhere, so it may be behind a NAT, and one connection that it has made
+ * is enough. Ranks above 0 send each other the same frames, which the hub passes on unread
+ * (tcp_pass.c; tcp_star.c says when such a peer comes and goes). Each connection has its
+ * own TLS, so the hub has all that they say in the clear: run it where those who may read
+ * the model may log in. If the hub is gone, so is rank 0 for all, and the other ranks are
+ * out of reach until a hub is started again at the address. */
 #ifndef LINK_TCP_H
 #define LINK_TCP_H
 

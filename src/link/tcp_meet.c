@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The link over TCP: the processes that are there, and the connections between them.
  *
+ * In a star ranks above 0 do so only with rank 0, and with each other as tcp_star.c says.
+ * Elsewhere:
+ *
  *   meeting     a rank connects to rank 0's address and says HELLO. Rank 0 answers with
  *               that rank's number and the most ranks that the job can have, and tells
  *               all ranks of each other (PEER). The higher of two ranks connects to the
@@ -13,21 +16,6 @@
  *   gone        a peer is gone after BYE; or when no process listens at its address (a
  *               process listens as long as its link is open); or when another process
  *               answers there, or comes as its rank
- *
- * In a star two ranks above 0 meet in turns, each with a number that rank 0 has made up. A
- * turn begins at one of them once rank 0 has told it of the other (PEER), if the process
- * before that one is forgotten there; TAKEN and GOES_ON follow, as over a connection that
- * was mended. A peer has come once its first GOES_ON has. Rank 0 begins another turn each
- * time that one of the two has a new connection.
- *
- * Nobody listens but rank 0, so rank 0 decides that another rank is gone, and tells all: at
- * BYE; at another process of that rank; or where its host has closed the connection, by
- * an end or a reset, and no new one has come for TCP_CLOSED_MS. A host does that for a process
- * that dies. A process that lives dials again at once, or after FAR_IDLE_S where only a
- * box on the way had reset the connection; in TCP_CLOSED_MS two of its tries may be lost. A
- * connection that breaks since nothing comes any more closes in no such way, and its rank
- * is not gone, however long it is cut off. If rank 0 dies, nobody tells of the death of
- * others until it is there again and hears of their next processes.
  *
  * Of two processes that come as one rank the one with the higher generation is the newer.
  * Generations are times; rank 0 tells a process whose clock is late which generation it
@@ -47,252 +35,6 @@ enum {
 enum refusal { REFUSED_NO, REFUSED_LATER, REFUSED_GONE, REFUSED_OLD, REFUSED_FULL };
 
 static const char magic[8] = "descant";
-
-bool tcp_make_peers(struct tcp_link *link)
-{
-    size_t size = (size_t)link->size;
-
-    link->peers = memory_take_array(size, sizeof *link->peers);
-    link->names = memory_take_array(size, sizeof *link->names);
-    if (link->rank == 0)
-        link->owes_place = memory_take_array(size * size, sizeof *link->owes_place);
-    if (!link->peers || !link->names || (link->rank == 0 && !link->owes_place)) {
-        snprintf(link->why, sizeof link->why, "no memory for %zu ranks", size);
-        link->failed = true;
-        return false;
-    }
-    for (int k = 0; k < link->size; k++) {
-        link->peers[k].link = link;
-        link->peers[k].rank = k;
-        snprintf(link->names[k], LINK_NAME_ROOM, "the host of rank %d", k);
-    }
-    int own = link->options.star ? (link->rank + link->size - 1) % link->size : link->rank;
-    snprintf(link->names[own], LINK_NAME_ROOM, "%s", link->name);
-    link->peers[0].address = link->meeting;
-    link->peers[0].listens = true;
-    return true;
-}
-
-/* --- coming and going --- */
-
-static void tell(struct tcp_link *link, const struct tcp_peer *peer, bool gone)
-{
-    if (link->n_news == link->news_room) {
-        int room = link->news_room ? 2 * link->news_room : 16;
-        struct link_peer *more = memory_take_array((size_t)room, sizeof *more);
-        if (!more) {
-            link->failed = true;
-            snprintf(link->why, sizeof link->why, "no memory for news");
-            return;
-        }
-        if (link->n_news)
-            memcpy(more, link->news, (size_t)link->n_news * sizeof *more);
-        memory_give(link->news);
-        link->news = more;
-        link->news_room = room;
-    }
-    link->news[link->n_news++] = (struct link_peer){
-        peer->rank, peer->generation, gone, gone ? NULL : peer->host};
-}
-
-/* A peer behind rank 0 does not meet this rank any more. Bulk that is under way from or to
- * its messages goes on as zeros, or to nowhere. */
-static void part(struct tcp_peer *peer)
-{
-    struct tcp_connection *c = peer->connection;
-
-    peer->connection = NULL;
-    if (c && c->to == peer) {
-        c->chunk = NULL;
-        c->chunk_of = NULL;
-    }
-    if (c && c->from == peer) {
-        c->stream = NULL;
-        c->into = NULL;
-    }
-}
-
-void tcp_lost(struct tcp_peer *peer)
-{
-    struct tcp_link *link = peer->link;
-
-    peer->connection = NULL;
-    if (tcp_is_hub(link))
-        tcp_pass_clear(NULL, peer);
-    for (int k = 1; link->options.star && peer->rank == 0 && k < link->size; k++) {
-        part(&link->peers[k]);
-        link->peers[k].next_turn = link->peers[k].bye_turn = 0;
-    }
-}
-
-static void lose(struct tcp_peer *peer)
-{
-    if (tcp_is_far(peer)) {
-        part(peer);
-        return;
-    }
-    if (peer->connection)
-        tcp_drop(peer->connection);
-    if (peer->dialing)
-        tcp_drop(peer->dialing);
-    tcp_lost(peer);
-    peer->dialing = NULL;
-}
-
-/* No process listens at its address; its next process may have told another address. */
-static void lose_address(struct tcp_peer *peer)
-{
-    peer->listens &= peer->rank == 0 || peer->at > peer->generation;
-}
-
-static void owe_place(struct tcp_link *link, int rank, int of)
-{
-    link->owes_place[rank * link->size + of] = true;
-    link->peers[rank].owes = true;
-}
-
-/* Rank 0 tells the others what has become of this one, and, where it is there, this one
- * of them. A star's turns with it end. */
-static void owe_places(struct tcp_link *link, int rank)
-{
-    bool star = tcp_is_hub(link), there = tcp_is_there(&link->peers[rank]);
-
-    for (int k = 1; link->owes_place && k < link->size; k++) {
-        const struct tcp_peer *other = &link->peers[k];
-        if (k == rank)
-            continue;
-        if (star && other->pairs)
-            link->peers[rank].pairs[k].turn = other->pairs[rank].turn = 0;
-        if (tcp_is_there(other))
-            owe_place(link, k, rank);
-        if (there && (tcp_is_there(other) || (star && other->newest)))
-            owe_place(link, rank, k);
-    }
-}
-
-void tcp_goes(struct tcp_peer *peer)
-{
-    if (!tcp_is_there(peer))
-        return;
-    lose(peer);
-    peer->gone = true;
-    lose_address(peer);
-    tell(peer->link, peer, true);
-    if (tcp_is_hub(peer->link))
-        owe_places(peer->link, peer->rank);
-}
-
-/* What rank 0 of a star keeps of a rank that has come; its sender's frames that are held
- * leave all the same where it is another process than before. False: no memory. */
-static bool make_pairs(struct tcp_peer *peer)
-{
-    struct tcp_link *link = peer->link;
-
-    if (!tcp_is_hub(link))
-        return true;
-    if (!peer->pairs)
-        peer->pairs = memory_take_array((size_t)link->size, sizeof *peer->pairs);
-    for (int k = 1; peer->generation && k < link->size; k++)
-        tcp_pass_clear(peer, &link->peers[k]);
-    peer->closed_ns = 0;
-    return peer->pairs != NULL;
-}
-
-static void comes(struct tcp_peer *peer, uint64_t generation)
-{
-    if (peer->generation)
-        return;
-    peer->generation = peer->newest = generation;
-    peer->gone = false;
-    tell(peer->link, peer, false);
-}
-
-/* The connection is the peer's from now on. */
-static void opens(struct tcp_connection *c, struct tcp_peer *peer, uint64_t generation)
-{
-    struct tcp_link *link = c->link;
-
-    if (peer->dialing == c)
-        peer->dialing = NULL;
-    lose(peer);
-    tcp_counts(c, false);
-    c->peer = peer;
-    c->state = TCP_OPEN;
-    if (!tcp_is_known(c) || !make_pairs(peer)) {
-        link->failed = true;
-        snprintf(link->why, sizeof link->why, "no memory for a connection");
-        tcp_drop(c);
-        return;
-    }
-    peer->connection = c;
-    peer->refused_ns = 0;
-    tcp_begin_again(peer);
-    comes(peer, generation);
-    owe_places(link, peer->rank);       /* what was told over another one may be lost */
-}
-
-/* News of a peer that is forgotten, and that collect has not told, is dropped. */
-static void untell(struct tcp_link *link, int rank)
-{
-    int n = 0;
-
-    for (int i = 0; i < link->n_news; i++)
-        if (link->news[i].rank != rank)
-            link->news[n++] = link->news[i];
-    link->n_news = n;
-}
-
-/* A turn begins with a peer behind rank 0, once there is one. */
-static void begin_turn(struct tcp_peer *peer)
-{
-    struct tcp_connection *c = peer->link->peers[0].connection;
-
-    if (!c || !peer->next_turn || (peer->generation && peer->generation != peer->at))
-        return;
-    part(peer);
-    peer->connection = c;
-    peer->turn = peer->next_turn;
-    peer->next_turn = peer->bye_turn = 0;
-    peer->sent = 0;
-    peer->room = peer->window;
-    tcp_begin_again(peer);
-    if (peer->next_goes_on) {
-        comes(peer, peer->at);
-        tcp_go_on(peer);
-    }
-}
-
-void tcp_forget(struct tcp_peer *peer)
-{
-    struct tcp_connection *c = peer->connection;
-    bool there = tcp_is_there(peer), far = tcp_is_far(peer);
-
-    if (far && !peer->generation)
-        return;
-    if (c && far) {
-        peer->bye_turn = peer->turn;
-        peer->link->peers[0].owes = true;
-    } else if (c) {             /* it hears of it; nothing that comes is looked at */
-        c->stream = NULL;
-        c->into = NULL;
-        c->chunk = NULL;
-        c->state = TCP_ENDS;
-        c->bye = true;
-        c->since_ns = peer->link->now_ns;
-        c->peer = NULL;
-        tcp_lost(peer);
-    }
-    lose(peer);
-    tcp_give_up(peer, LINK_PEER);
-    lose_address(peer);
-    untell(peer->link, peer->rank);
-    peer->generation = 0;
-    peer->told = peer->gone = false;
-    if (there && tcp_is_hub(peer->link))
-        owe_places(peer->link, peer->rank);
-    if (far)
-        begin_turn(peer);
-}
 
 /* --- HELLO --- */
 
@@ -362,8 +104,9 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
         return turn_away(c, REFUSED_LATER, 0, "");
     if ((hello->star != 0) != link->options.star) {
         snprintf(text, sizeof text,
-                 "its address %s star=1, and that of rank %d %s: give all ranks the same",
-                 hello->star ? "has" : "lacks", link->rank, hello->star ? "lacks" : "has");
+                 "its address %s star=1, and that of rank %d %s: all ranks need the same",
+                 hello->star ? "says" : "does not say", link->rank,
+                 hello->star ? "does not" : "does");
         return turn_away(c, REFUSED_NO, 0, text);
     }
     if (!hello->port && !hello->star)
@@ -397,7 +140,7 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
     learn_address(c, peer, hello->generation, hello->port);
     text_line(peer->host, sizeof peer->host, hello->name);
     say_hello(c, rank, hello->generation);
-    opens(c, peer, hello->generation);
+    tcp_opens(c, peer, hello->generation);
     return true;
 }
 
@@ -434,7 +177,7 @@ static bool is_greeted(struct tcp_connection *c, const struct tcp_hello *hello)
         return true;
     }
     text_line(peer->host, sizeof peer->host, hello->name);
-    opens(c, peer, hello->generation);
+    tcp_opens(c, peer, hello->generation);
     return true;
 }
 
@@ -500,35 +243,7 @@ static bool hear_refused(struct tcp_connection *c, const struct tcp_frame *f,
     return true;
 }
 
-/* --- PEER, and a star's ROOM --- */
-
-/* Of a rank behind rank 0. */
-static bool hear_far_place(struct tcp_peer *peer, const struct tcp_place *place)
-{
-    if (place->generation < peer->newest || !place->generation)
-        return true;
-    if (!place->turn) {
-        peer->next_turn = 0;
-        tcp_goes(peer);
-        if (!peer->generation)
-            part(peer);
-        return true;
-    }
-    if (place->generation == peer->newest && !tcp_is_there(peer)) {
-        peer->bye_turn = place->turn;   /* it was given up here, and hears of it */
-        peer->link->peers[0].owes = true;
-        return true;
-    }
-    if (place->generation > peer->newest)
-        tcp_goes(peer);
-    text_line(peer->host, sizeof peer->host, place->name);
-    peer->at = place->generation;
-    peer->next_turn = place->turn;
-    peer->window = place->window;
-    peer->next_goes_on = false;
-    begin_turn(peer);
-    return true;
-}
+/* --- PEER --- */
 
 static bool hear_place(struct tcp_connection *c, const struct tcp_frame *f,
                        const unsigned char *bytes)
@@ -545,7 +260,7 @@ static bool hear_place(struct tcp_connection *c, const struct tcp_frame *f,
         return false;
     struct tcp_peer *peer = &link->peers[place.rank];
     if (link->options.star)
-        return hear_far_place(peer, &place);
+        return tcp_hear_far_place(peer, &place);
     if (place.rank >= link->rank || place.generation < peer->newest ||
         (place.generation == peer->newest && !tcp_is_there(peer)))
         return true;            /* the higher rank connects */
@@ -599,33 +314,6 @@ static struct tcp_place place_of(const struct tcp_peer *peer)
 /* WAITS: it cannot be said yet. FULL: the connection has no room now. */
 enum said { SAID, WAITS, FULL };
 
-/* Two ranks begin another turn once no frames of an earlier one are held. */
-static bool make_turn(struct tcp_link *link, struct tcp_pair *one, struct tcp_pair *other)
-{
-    if (one->held || other->held)
-        return false;
-    link->n_turns += link->n_turns == UINT32_MAX ? 2 : 1;
-    *one = *other = (struct tcp_pair){.turn = link->n_turns};
-    return true;
-}
-
-/* All that the rank has sent comes before the word that it is gone. */
-static enum said find_far_place(struct tcp_peer *to, struct tcp_peer *of,
-                                struct tcp_place *place)
-{
-    struct tcp_pair *there = &of->pairs[to->rank], *back = &to->pairs[of->rank];
-
-    *place = (struct tcp_place){.rank = of->rank, .generation = of->newest,
-                                .window = tcp_window(to->link)};
-    snprintf(place->name, sizeof place->name, "%s", of->host);
-    if (!tcp_is_there(of))
-        return there->held ? WAITS : SAID;
-    if (!there->turn && !make_turn(to->link, there, back))
-        return WAITS;
-    place->turn = there->turn;
-    return SAID;
-}
-
 static enum said say_place(struct tcp_connection *c, struct tcp_peer *of)
 {
     struct tcp_place place;
@@ -633,7 +321,7 @@ static enum said say_place(struct tcp_connection *c, struct tcp_peer *of)
     if (tcp_is_hub(c->link)) {
         if (tcp_is_there(of) && !of->connection)
             return SAID;                /* no: it will be, once it has a connection */
-        if (find_far_place(c->peer, of, &place) == WAITS)
+        if (!tcp_find_far_place(c->peer, of, &place))
             return WAITS;
     } else {
         if (!tcp_is_there(of))
@@ -644,22 +332,6 @@ static enum said say_place(struct tcp_connection *c, struct tcp_peer *of)
     }
     const struct tcp_frame frame = {.what = TCP_PEER, .bytes = sizeof place};
     return tcp_say(c, frame, &place) ? SAID : FULL;
-}
-
-/* How much of what it has sent to another rank is held no more. */
-static bool say_room(struct tcp_connection *c, int rank)
-{
-    struct tcp_pair *pair = &c->peer->pairs[rank];
-    const struct tcp_frame frame = {.what = TCP_ROOM, .rank = (uint16_t)rank,
-                                    .turn = pair->turn,
-                                    .total = pair->left + tcp_window(c->link)};
-
-    if (!tcp_tells_room(c->link, pair))
-        return true;
-    if (!tcp_say(c, frame, NULL))
-        return false;
-    pair->told_left = pair->left;
-    return true;
 }
 
 /* Rank 0 tells a rank of each other. */
@@ -673,7 +345,7 @@ static bool say_places(struct tcp_connection *c)
         bool *owed = &link->owes_place[peer->rank * link->size + k];
         enum said said = *owed ? say_place(c, &link->peers[k]) : SAID;
         *owed = said != SAID;
-        if (said == FULL || (peer->pairs && !say_room(c, k)))
+        if (said == FULL || (peer->pairs && !tcp_say_room(c, k)))
             return false;
         owes |= *owed;
     }
@@ -681,75 +353,20 @@ static bool say_places(struct tcp_connection *c)
     return true;
 }
 
-bool tcp_has_left(const struct tcp_link *link)
-{
-    for (int k = 1; link->options.star && k < link->size; k++)
-        if (link->peers[k].bye_turn || tcp_is_there(&link->peers[k]))
-            return false;
-    return true;
-}
-
-static bool say_byes(struct tcp_connection *c)
-{
-    for (int k = 1; k < c->link->size; k++) {
-        uint32_t *turn = &c->link->peers[k].bye_turn;
-        const struct tcp_frame frame = {.what = TCP_BYE, .rank = (uint16_t)k,
-                                        .turn = *turn};
-        if (*turn && !tcp_say(c, frame, NULL))
-            return false;
-        *turn = 0;
-    }
-    c->peer->owes = false;
-    return true;
-}
-
 bool tcp_meet_says(struct tcp_connection *c)
 {
     if (!c->peer->owes)
         return true;
-    return c->link->rank == 0 ? say_places(c) : say_byes(c);
+    return c->link->rank == 0 ? say_places(c) : tcp_say_byes(c);
 }
 
 /* --- connections --- */
-
-/* A frame of, or on, a peer behind rank 0; those of an earlier turn say nothing. */
-static bool hear_far(struct tcp_connection *c, const struct tcp_frame *f)
-{
-    struct tcp_peer *peer = &c->link->peers[f->rank];
-    bool now = peer->connection == c && peer->turn == f->turn;
-    bool next = peer->next_turn && peer->next_turn == f->turn;
-
-    switch ((enum tcp_what)f->what) {
-    case TCP_GOES_ON:
-        peer->next_goes_on |= next;
-        if (!now)
-            return true;
-        if (peer->goes_on)
-            return false;
-        comes(peer, peer->at);
-        tcp_go_on(peer);
-        return true;
-    case TCP_BYE:
-        peer->next_turn = next ? 0 : peer->next_turn;
-        if (now && peer->generation)
-            tcp_goes(peer);
-        else if (now)
-            part(peer);
-        return true;
-    case TCP_ROOM:
-        if (now && f->total > peer->room)
-            peer->room = f->total;
-        return true;
-    default:
-        return false;
-    }
-}
 
 bool tcp_meet_heard(struct tcp_connection *c, const struct tcp_frame *f,
                     const unsigned char *bytes)
 {
     if (f->rank)
-        return hear_far(c, f);
+        return tcp_hear_far(c, f);
     switch ((enum tcp_what)f->what) {
     case TCP_HELLO:
         return hear_hello(c, f, bytes);

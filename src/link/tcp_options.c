@@ -17,7 +17,7 @@ static const struct option options[] = {
     {"insecure", OPTION_BOOL, offsetof(struct tcp_options, insecure), 0, 0, NULL,
      "nothing is encrypted, and any process that reaches the port may join"},
     {"star", OPTION_BOOL, offsetof(struct tcp_options, star), 0, 0, NULL,
-     "rank 0 is a hub (descant hub), and the only one that others connect to"},
+     "rank 0 is a hub, the only one that others connect to, and passes on what they say"},
 };
 
 static const struct name {
@@ -85,6 +85,14 @@ static bool read_ports(struct tcp_options *into, char *message, size_t room)
     return false;
 }
 
+/* A key that may stand alone, for yes. */
+static bool is_switch(const struct option_text *text)
+{
+    const struct option *o = option_find(table.options, table.n, text->key,
+                                         text->key_length);
+    return o && o->type == OPTION_BOOL;
+}
+
 static bool read_keys(struct tcp_options *into, const char *at, const char *whole,
                       char *message, size_t room)
 {
@@ -95,6 +103,10 @@ static bool read_keys(struct tcp_options *into, const char *at, const char *whol
         text.key_length = equals ? (size_t)(equals - at) : length;
         text.value = equals ? equals + 1 : at + length;
         text.value_length = length - (size_t)(text.value - at);
+        if (!equals && is_switch(&text)) {
+            text.value = "1";
+            text.value_length = 1;
+        }
         const struct name *name = name_of(&text);
         if (name ? !read_name(into, name, &text, message, room)
                  : !option_set(table, &text, into, message, room))

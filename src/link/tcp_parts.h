@@ -3,7 +3,9 @@
  *
  *   tcp.c           the link's table: meeting, collecting, sleeping, closing
  *   tcp_turn.c      one turn: sockets are read, dialled, swept away and written
- *   tcp_meet.c      the peers: HELLO, coming, going, and their addresses
+ *   tcp_meet.c      HELLO, and addresses: who is there, and who is not any more
+ *   tcp_star.c      a star: ranks that meet each other through rank 0
+ *   tcp_peers.c     a peer comes, goes, is forgotten
  *   tcp_socket.c    connections: bytes between sockets and frames
  *   tcp_pass.c      a star: frames that rank 0 passes on from one rank to another
  *   tcp_stream.c    messages, and the frames by which they travel; it knows no socket
@@ -144,7 +146,7 @@ struct tcp_peer {
     uint64_t refused_ns;        /* since then no process listens there; 0 */
     unsigned tests;             /* since its connection broke: times that it listened */
     /* A star, where this rank is 0 (tcp_pass.c). */
-    struct tcp_pair *pairs;     /* (size) frames from it to each other rank, once it came */
+    struct tcp_pair *pairs;     /* (size) from it to each other rank; NULL: it never came */
     struct tcp_passed *passed, *last_passed;    /* to it, in their order */
     uint64_t closed_ns;         /* since then its host has closed its connection; 0 */
     bool owes;                  /* rank 0: PEER or ROOM; else BYE, of peers[0] */
@@ -384,7 +386,7 @@ void tcp_flush(struct tcp_connection *c, tcp_says *says);
 void tcp_swallow(struct tcp_connection *c);     /* reads, and throws the bytes away */
 int tcp_error(struct tcp_connection *c);        /* of a connect that is over; errno */
 
-/* --- tcp_meet.c --- */
+/* --- times --- */
 
 #define TCP_MS UINT64_C(1000000)
 enum { TCP_AGAIN_MS = 500 };                    /* between two tries to connect */
@@ -407,17 +409,39 @@ static inline bool tcp_mends(const struct tcp_link *link, const struct tcp_peer 
     return link->rank > peer->rank;
 }
 
+/* --- tcp_peers.c --- */
+
 bool tcp_make_peers(struct tcp_link *link);     /* once the size is known */
+/* The connection is the peer's from now on. */
+void tcp_opens(struct tcp_connection *c, struct tcp_peer *peer, uint64_t generation);
+void tcp_comes(struct tcp_peer *peer, uint64_t generation);     /* if it was not there */
+void tcp_goes(struct tcp_peer *peer);           /* collect tells, if it was there */
+void tcp_forget(struct tcp_peer *peer);
+void tcp_lost(struct tcp_peer *peer);           /* its connection is none any more */
+/* This rank and a far peer meet no more; they meet, if they can. */
+void tcp_part(struct tcp_peer *peer);
+void tcp_begin_turn(struct tcp_peer *peer);
+
+/* --- tcp_star.c --- */
+
+/* What rank 0 tells of a rank. False: it cannot yet. */
+bool tcp_find_far_place(struct tcp_peer *to, struct tcp_peer *of,
+                        struct tcp_place *place);
+/* False: the connection has no room. */
+bool tcp_say_room(struct tcp_connection *c, int rank);
+bool tcp_say_byes(struct tcp_connection *c);
+bool tcp_hear_far_place(struct tcp_peer *peer, const struct tcp_place *place);
+bool tcp_hear_far(struct tcp_connection *c, const struct tcp_frame *frame);
+bool tcp_has_left(const struct tcp_link *link);     /* nor is BYE owed to a far peer */
+
+/* --- tcp_meet.c --- */
+
 bool tcp_meet_heard(struct tcp_connection *c, const struct tcp_frame *frame,
                     const unsigned char *bytes);
 void tcp_meet_connected(struct tcp_connection *c);      /* or it could not */
 /* A try to connect is over; answers: the peer's host was heard. */
 void tcp_dial_later(struct tcp_peer *peer, bool answers);
 bool tcp_meet_says(struct tcp_connection *c);
-void tcp_lost(struct tcp_peer *peer);           /* its connection is none any more */
-bool tcp_has_left(const struct tcp_link *link); /* no BYE is owed */
-void tcp_goes(struct tcp_peer *peer);           /* collect tells, if it was there */
-void tcp_forget(struct tcp_peer *peer);
 
 /* --- tcp_turn.c --- */
 

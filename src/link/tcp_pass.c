@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* The link over TCP: in a star, frames from one rank above 0 to another, which rank 0, the
- * hub, passes on. It looks at a frame's length and at the two ranks alone.
+/* The link over TCP: in a star, frames from one rank above 0 to another, which rank 0,
+ * the hub, passes on. It looks at a frame's kind, length, turn and receiver alone.
  *
- *   1. The head of a frame names the other rank: the one that it is for, on its way to the
- *      hub, and the one that it is from, behind it. The hub puts the latter there by the
- *      connection that the frame came over, so no rank speaks for another.
- *   2. Two ranks meet in turns (tcp_meet.c). The hub throws away frames of another turn
+ *   1. The head of a frame names the other rank: on its way to the hub the receiver, and
+ *      behind it the sender. The hub puts the sender there by the connection that the
+ *      frame came over, so no rank speaks for another.
+ *   2. Two ranks meet in turns (tcp_star.c). The hub throws away frames of another turn
  *      than the present one, and those for a rank that has no connection. Their sender
  *      keeps the messages, and sends them again in the next turn.
  *   3. The hub holds at most tcp_window bytes, and a frame's head, from each rank to each
  *      other one: 16 MiB of all that one rank has sent, but 4 MiB for each other rank at
- *      most and 64 KiB at least. The sender counts what it has sent in a turn, and the hub
- *      tells it what has left (ROOM). So the hub reads all connections at all times, and a
- *      slow rank holds up nobody else: only what is for it waits.
+ *      most and 64 KiB at least. The sender counts what it has sent in a turn, and the
+ *      hub tells it how much it may have sent (ROOM). So the hub reads all connections at
+ *      all times, and a slow rank holds up only what is for it.
  *   4. A frame is passed on once the hub has it whole, so the end of its sender cuts none
  *      short. */
 #include "link/tcp_parts.h"
@@ -22,7 +22,7 @@
 
 enum {
     HELD = 16 << 20, HELD_MOST = 4 << 20, HELD_LEAST = 64 << 10,
-    SMALL = 2 << 10             /* a frame that is copied, so that several leave at once */
+    SMALL = 2 << 10             /* such frames are copied, so that several leave at once */
 };
 
 uint32_t tcp_window(const struct tcp_link *link)

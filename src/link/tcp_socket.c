@@ -33,8 +33,8 @@
 
 enum {
     IDLE_S = 5, PROBES = 3,     /* an idle one that does not answer breaks */
-    FAR_IDLE_S = 1,             /* with a hub: tcp_meet.c, gone; and a NAT on the way keeps
-                                   its entry */
+    FAR_IDLE_S = 1,             /* to a hub (tcp_star.c, gone); a NAT on the way keeps its
+                                   entry by it, too */
     UNSENT = 2 * TCP_CHUNK,     /* bytes that the kernel has not sent, about; half of them
                                    are left when it asks for more */
     READ_MOST = 4 << 20,        /* of one connection at a time */
@@ -466,6 +466,9 @@ static bool hear(struct tcp_connection *c, const struct tcp_frame *f,
     if (f->rank && (peer->connection != c || peer->turn != f->turn)) {
         if (f->bytes <= TCP_CHUNK)
             return true;                /* of an earlier turn: thrown away */
+    } else if (f->rank && !peer->generation && f->what != TCP_TAKEN) {
+        refuse_far(c, f, "a message before GOES_ON", heard);
+        return true;
     } else if (tcp_hear(peer, f, bytes, &c->stream, &c->into, &why)) {
         c->from = peer;
         return true;
