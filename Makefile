@@ -269,8 +269,8 @@ $(B)/harness/%.o: tests/%.c Makefile
 
 # Includes the sources, to break their rules.
 $(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _aside.o _epoch.o _round.o _state.o _word.o)
-$(B)/tests/test_hosts $(B)/tests/test_run: $(HOSTS_OBJECTS) $(HOSTS_NEED)
-$(B)/tests/test_hosts $(B)/tests/test_run: BESIDE := $(HOSTS_OBJECTS) $(HOSTS_NEED)
+$(addprefix $(B)/tests/test_,hosts run hub): $(HOSTS_OBJECTS) $(HOSTS_NEED)
+$(addprefix $(B)/tests/test_,hosts run hub): BESIDE := $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(B)/tests/test_comings $(B)/tests/test_comings_agree: $(B)/tests/faults
 $(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs agree_jobs deal_jobs link_contract bsp_net told): | $(MODULES)
 $(TLS_TESTS:%.c=$(B)/%) $(B)/bench/tls: | $(filter %-tls.so,$(MODULES))

@@ -11,12 +11,14 @@
 #include "harness/suite.h"
 #include "harness/tcp.h"
 #include "harness/wait.h"
+#include "hub/hub.h"
 
 #include <check.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { FLOATS = 3000, TRAINERS = 4 };
@@ -31,10 +33,10 @@ struct shown {
 static struct page {
     struct shown trainers[TRAINERS];
     _Atomic uint64_t step_ns[TRAINERS];
-    _Atomic bool stop, hub_started; /* stop: written by the test, read by trainers */
+    _Atomic bool stop;              /* written by the test, read by trainers */
 } *page;                            /* made before they are forked */
 
-static char address[300];
+static char address[300], state_file[300], *state;
 static pid_t pids[TRAINERS], hub_pid;
 
 static void show(struct descant *job, struct shown *mine, uint64_t took_ns)
@@ -84,21 +86,9 @@ static int train(const char *plan, int rank)
 
 static int be_hub(int trainers)
 {
-    struct descant_options o = descant_options_default();
-    struct descant *job;
-
-    o.job = address;
-    o.hub = 1;
-    o.size = trainers;
-    o.start_s = 20;
-    if (descant_open(&job, &o) != DESCANT_OK)
-        return 1;
-    if (descant_start(job) != DESCANT_OK)
-        return 2;
-    page->hub_started = true;
-    if (descant_finish(job, DESCANT_FINAL_LOCAL) != DESCANT_OK)
-        return 3;
-    return descant_close(job) == DESCANT_OK ? 0 : 4;
+    const struct hub_options o = {.address = address, .trainers = trainers, .state = state,
+                                  .state_every = 0.1};
+    return hub_run(&o, stderr, stderr);
 }
 
 static void start(pid_t *pid, const char *plan, int rank)
@@ -127,7 +117,7 @@ static void begin_all(const char *plan)
     snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
     unlink(said_file);
     tcp_test_address(&at, "127.0.0.1", TRAINERS + 1);
-    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,star=1,dead=2s", at.port);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,star,dead=2s", at.port);
     page = share_memory(sizeof *page);
     for (int k = 0; k < TRAINERS; k++)
         page->step_ns[k] = 1000000;
@@ -193,7 +183,15 @@ static void kill_hub(void)
 {
     kill(hub_pid, SIGKILL);
     end_of(hub_pid);
-    page->hub_started = false;
+}
+
+static void begin_hub(void)
+{
+    start(&hub_pid, NULL, TRAINERS);
+    for (int k = 0; k < TRAINERS; k++) {
+        uint64_t rounds = page->trainers[k].rounds;
+        AWAIT(page->trainers[k].rounds > rounds + 2);
+    }
 }
 
 /* Training goes on meanwhile, and nothing is lost, or counts twice. */
@@ -209,12 +207,7 @@ START_TEST(a_hub_is_killed)
             AWAIT(page->trainers[n].steps > steps + 200);
         else
             clock_sleep_until(clock_now_ns() + 100000000 * (uint64_t)n);
-        start(&hub_pid, NULL, TRAINERS);
-        AWAIT(page->hub_started);
-        for (int k = 0; k < TRAINERS; k++) {
-            uint64_t rounds = page->trainers[k].rounds;
-            AWAIT(page->trainers[k].rounds > rounds + 2);
-        }
+        begin_hub();
     }
     float mean = (float)end_all() / TRAINERS;
     if (cases[_i].exact)
@@ -242,6 +235,140 @@ START_TEST(a_trainer_is_killed)
 }
 END_TEST
 
+static void keep_state(void)
+{
+    snprintf(state_file, sizeof state_file, "%s", in_folder("state"));
+    unlink(state_file);
+    state = state_file;
+}
+
+static void start_trainers(const char *plan)
+{
+    for (int k = 0; k < TRAINERS; k++) {
+        page->trainers[k].rounds = 0;
+        page->trainers[k].first = 0;
+        start(&pids[k], plan, k);
+    }
+    for (int k = 0; k < TRAINERS; k++)
+        AWAIT(page->trainers[k].rounds > 2);
+}
+
+/* The next ones begin with the file. */
+START_TEST(all_are_killed)
+{
+    static const char *const plans[] = {"ma,every=5", "shadow-easgd", "bmuf,every=8",
+                                        "dasgd-delta,every=8,delay=4"};
+    struct stat of;
+    float most = 0;
+
+    keep_state();
+    begin_all(plans[_i]);
+    AWAIT(page->trainers[0].steps > 300 && page->trainers[1].steps > 300);
+    struct timespec seen = {0, 0};
+    for (int n = 0; n < 3; n++) {       /* written after the steps */
+        AWAIT(stat(state_file, &of) == 0 && (of.st_mtim.tv_sec != seen.tv_sec ||
+                                             of.st_mtim.tv_nsec != seen.tv_nsec));
+        seen = of.st_mtim;
+    }
+    for (int k = 0; k < TRAINERS; k++) {
+        kill(pids[k], SIGKILL);
+        end_of(pids[k]);
+        most = (float)page->trainers[k].steps > most ? (float)page->trainers[k].steps : most;
+    }
+    kill_hub();
+    start(&hub_pid, NULL, TRAINERS);
+    start_trainers(plans[_i]);
+    for (int k = 0; k < TRAINERS; k++)
+        ck_assert_msg(page->trainers[k].first > 100 && page->trainers[k].first <= most + 1,
+                      "trainer %d begins with %g, after %g steps", k,
+                      (double)page->trainers[k].first, (double)most);
+    end_all();
+}
+END_TEST
+
+START_TEST(a_file_that_is_torn_is_refused)
+{
+    struct tcp_options at;
+    FILE *file;
+
+    keep_state();
+    file = fopen(state_file, "w");
+    fputs("this is no state", file);
+    fclose(file);
+    tcp_test_address(&at, "127.0.0.1", 2);
+    snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
+    unlink(said_file);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,star", at.port);
+    page = share_memory(sizeof *page);
+    page->step_ns[0] = 1000000;
+    start(&hub_pid, NULL, 1);
+    start(&pids[0], "ma,every=5", 0);
+    ck_assert_int_eq(end_of(hub_pid), 1);
+    says("an outer state of 16 bytes is torn");
+    kill(pids[0], SIGKILL);
+    end_of(pids[0]);
+}
+END_TEST
+
+/* It writes what it knows, and the trainers wait for another one. */
+START_TEST(a_hub_is_told_to_end)
+{
+    struct stat of;
+
+    keep_state();
+    begin_all("ma,every=5");
+    kill(hub_pid, SIGTERM);
+    ck_assert_int_eq(end_of(hub_pid), 128 + SIGTERM);
+    ck_assert(stat(state_file, &of) == 0 && of.st_size > (off_t)(FLOATS * sizeof(float)));
+    wait_said("the hub has gone: steps go on, and rounds wait until it is started again",
+              TRAINERS);
+    begin_hub();
+    wait_said("the hub is there again", TRAINERS);
+    ck_assert_float_eq(page->trainers[0].first, 0);
+    float mean = (float)end_all() / TRAINERS;
+    ck_assert_float_eq(page->trainers[0].most, mean);
+}
+END_TEST
+
+START_TEST(its_figures_are_shown)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+
+    begin_all("ma,every=5");
+    int status = 1;
+    for (int tries = 0; tries < 100 && status; tries++) {
+        clock_sleep_until(clock_now_ns() + 20000000);
+        status = hub_status(address, out, stderr);
+    }
+    fclose(out);
+    ck_assert_int_eq(status, 0);
+    ck_assert_msg(strstr(text, "4 trainers, ") == text, "%s", text);
+    free(text);
+    end_all();
+    ck_assert_int_eq(hub_status(address, stderr, stderr), 1);
+}
+END_TEST
+
+/* All hear why. */
+START_TEST(a_plan_that_has_no_hub_is_refused)
+{
+    struct tcp_options at;
+
+    tcp_test_address(&at, "127.0.0.1", 2);
+    snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
+    unlink(said_file);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,star", at.port);
+    page = share_memory(sizeof *page);
+    start(&hub_pid, NULL, 1);
+    start(&pids[0], "allreduce", 0);
+    ck_assert_int_eq(end_of(hub_pid), 1);
+    ck_assert_int_eq(end_of(pids[0]), 2);
+    ck_assert_int_eq(times_said("a hub has no part in the plan allreduce"), 2);
+}
+END_TEST
+
 int main(void)
 {
     TCase *all = new_case("hub", 120);
@@ -249,5 +376,10 @@ int main(void)
     tcase_add_loop_test(all, a_hub_serves_all, 0, N(cases));
     tcase_add_loop_test(all, a_hub_is_killed, 0, N(cases));
     tcase_add_test(all, a_trainer_is_killed);
+    tcase_add_loop_test(all, all_are_killed, 0, 4);
+    tcase_add_test(all, a_file_that_is_torn_is_refused);
+    tcase_add_test(all, a_hub_is_told_to_end);
+    tcase_add_test(all, its_figures_are_shown);
+    tcase_add_test(all, a_plan_that_has_no_hub_is_refused);
     return run_cases(all, NULL);
 }

@@ -75,7 +75,8 @@ static const char *manifest(struct fabric *f)
 
 static void refuse(struct fabric *f, descant_status status, const char *why)
 {
-    ranks_lead_fail(ranks_of(f), status, why);
+    const struct ranks_word word = {.what = WORD_FAIL, .status = (uint32_t)status};
+    ranks_lead_tell_all(ranks_of(f), word, why, strlen(why) + 1);
 }
 
 static descant_status rows_begin(struct fabric *f, const void *bytes, size_t n)

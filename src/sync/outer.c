@@ -77,8 +77,8 @@ static size_t outer_floats(const struct descant *job)
     return sum;
 }
 
-/* A hub's replica is the last result, which has no other copy, and no trainer with a
- * checkpoint: it is one vector more of the hub's outer state. */
+/* A hub's replica is the last result, or the centre, and there is no trainer that has it
+ * in its checkpoint: it is one vector more of the hub's outer state. */
 static uint32_t count_vectors(const struct descant *job, float *vectors[2])
 {
     return (uint32_t)(outer_vectors(job, vectors) + job->hub);
@@ -95,7 +95,10 @@ static void move_outer(const struct descant *job, float *const vectors[2],
         for (size_t i = 0; i < job->replica.n_segments; i++) {
             const struct replica_segment *s = &job->replica.segments[i];
             size_t bytes = s->n * sizeof(float);
-            float *p = job->hub && v + 1 == n ? s->memory : vectors[v] + s->at;
+            bool replica = job->hub && v + 1 == n;
+            float *p = replica ? s->memory : vectors[v] + s->at;
+            if (to && replica && job->plan.what == PLAN_ELASTIC)
+                p = vectors[0] + s->at;
             if (to)
                 memcpy(to + at, p, bytes);
             else
