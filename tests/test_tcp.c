@@ -384,8 +384,9 @@ static void refuses(const char *job, int rank, int size, descant_status status,
  * a job that stays full it is refused. */
 START_TEST(a_newcomer_waits_for_the_rank_of_a_dead_one)
 {
+    case_of(_i, 1);
     prepare("shadow-ma", 2, "");
-    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=2", at.port);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=2%s", at.port, star);
     begin(0), begin(1);
     await_members(0, 2, 2);
     pid_t dies = pids[1];
@@ -412,6 +413,7 @@ END_TEST
 /* Nobody says which rank is which, nor how many there are. */
 START_TEST(an_address_is_enough)
 {
+    case_of(_i, 1);
     prepare("shadow-ma", 0, "");
     for (int k = 0; k < 3; k++) {
         FILE *out;
@@ -883,8 +885,8 @@ int main(void)
     tcase_add_loop_test(parts, who_parts_leaves_its_work, 0, PLANS);
     tcase_add_loop_test(deaths, of_two_either_may_die, 0, 4);
     tcase_add_loop_test(late, ranks_come_late, 0, 6);
-    tcase_add_test(late, an_address_is_enough);
-    tcase_add_test(late, a_newcomer_waits_for_the_rank_of_a_dead_one);
+    tcase_add_loop_test(late, an_address_is_enough, 0, 2);
+    tcase_add_loop_test(late, a_newcomer_waits_for_the_rank_of_a_dead_one, 0, 2);
     tcase_add_loop_test(silent, a_stopped_rank_comes_back, 0, 5);
     tcase_add_loop_test(silent, a_step_may_be_slower_than_dead, 0, N_SLOW);
     tcase_add_loop_test(secrets, a_secret_is_shared, 0, secure ? 6 : 0);

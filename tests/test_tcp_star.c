@@ -136,7 +136,7 @@ static void exchange(int a, int b)
 static void *open_beside(void *rank)
 {
     int k = (int)(intptr_t)rank;
-    struct link_entry entry = {.context = &at, .rank = k, .start_s = 20, .log = &listening};
+    struct link_entry entry = {.context = &at, .rank = k, .start_s = 20};
 
     ends[k] = link_tcp.meet(&entry, &places[k]);
     memset(peers[k], 0, sizeof peers[k]);
@@ -725,6 +725,26 @@ START_TEST(a_slow_rank_holds_up_nobody)
 }
 END_TEST
 
+/* Frames of a turn that is over, which may be under way, take no room. */
+START_TEST(earlier_turns_take_no_room)
+{
+    prepare(MOST);
+    meet_from(0, 3);
+    begin_liar();
+    silent[2] = true;
+    for (int i = 0; i < 400; i++) {
+        tell((struct tcp_frame){.what = TCP_BULK, .bytes = TCP_PART, .rank = 2,
+                                .turn = turns[2] + 50, .total = HUGE}, bytes);
+        turn();
+        ck_assert_uint_eq(held(LIAR, 2), 0);
+    }
+    silent[2] = false;
+    exchange(1, 2);
+    ck_assert(has_come(0, LIAR) && has_come(1, LIAR) && has_come(2, LIAR));
+    close_all();
+}
+END_TEST
+
 /* A rank that sends another one more than rank 0 has told it that there is room for. */
 START_TEST(who_ignores_room_is_thrown_out)
 {
@@ -764,6 +784,7 @@ int main(void)
     tcase_add_loop_test(lied, a_rank_speaks_for_itself_alone, 0, N(lies));
     tcase_add_loop_test(lied, a_stream_out_of_order_ends_for_one, 0, 2);
     tcase_add_test(lied, nobody_speaks_before_coming);
+    tcase_add_test(lied, earlier_turns_take_no_room);
     tcase_add_test(lied, who_ignores_room_is_thrown_out);
     return run_cases(all, dead, lied, NULL);
 }
