@@ -63,7 +63,7 @@ static struct {
     const uint8_t *bytes;       /* [at, n) is still to come */
     size_t at, n;
     struct tcp_link *link;      /* NULL: there is none so far */
-    bool meets, closes, answers, floods;
+    bool meets, closes, answers, floods, star;
     size_t read_most;
     struct op ops[OPS];
     int n_ops;
@@ -103,6 +103,13 @@ static void hear_head(const struct told *t)
     const struct tcp_frame *f = &t->frame;
     bool greets = f->what == TCP_HELLO || f->what == TCP_REFUSED;
 
+    HOLDS(!f->rank || (run.star && f->turn));
+    if (f->rank && run.link->rank == 0 && f->what != TCP_ROOM) {
+        HOLDS(f->what >= TCP_WORD && f->what <= TCP_BYE && f->what != TCP_PEER);
+        HOLDS(f->bytes <= TCP_PART);    /* the rest is for its receiver to look at */
+        tcp_bytes_sum.passed += f->what == TCP_WORD || f->what == TCP_BULK;
+        return;
+    }
     HOLDS(f->what < TCP_KINDS && f->tag < LINK_TAGS);
     HOLDS(t->any || greets || f->what == TCP_BYE);
     HOLDS(f->what != TCP_HELLO || f->bytes == sizeof(struct tcp_hello));
@@ -120,8 +127,8 @@ static void hear_bytes(const struct tcp_frame *f, const uint8_t *bytes, size_t n
     unsigned char is = value_of(f->tag, f->series,
                                 f->what == TCP_BULK ? f->total : f->bytes);
 
-    if (f->what != TCP_WORD && f->what != TCP_BULK)
-        return;
+    if ((f->what != TCP_WORD && f->what != TCP_BULK) || (f->rank && run.link->rank == 0))
+        return;             /* it may be another's, passed on */
     bool same = n == 0 || memcmp(bytes, bytes + 1, n - 1) == 0;
     if (n > 0 && !(same && (*bytes == is || (f->what == TCP_BULK && *bytes == 0))))
         BROKEN("bytes of a message of tag %d are not %d", f->tag, is);
@@ -203,6 +210,7 @@ static void put_hello(int fd, uint8_t who, uint8_t wrong)
     hello.to_generation = wrong & 4 ? 5 : 0;
     hello.to += (wrong & 8) != 0;
     hello.port = wrong & 16 ? 0 : hello.port;
+    hello.star = run.star != ((wrong & 80) == 80);
     hello.most = wrong & 32 ? 4097 : hello.most;
     if (wrong & 64)
         memset(hello.name, 0xff, sizeof hello.name);
@@ -250,13 +258,36 @@ static void spoil(struct tcp_frame *f, uint8_t wrong)
     f->bytes = wrong & 128 ? UINT32_MAX - f->bytes : f->bytes;
 }
 
+/* Whom a frame of a star names, by two bits: a rank that is not at the connection's other
+ * end, in their turn; rank 0: nobody. */
+struct far {
+    uint16_t rank;
+    uint32_t turn;
+    const struct tcp_peer *peer;        /* whose streams it is of, if this rank has any */
+};
+
+static struct far far_of(int fd, unsigned bits)
+{
+    const struct tcp_peer *peer = peer_of(fd), *other;
+    int rank = (int)(bits & 3);
+
+    if (!run.star || !rank || !peer || rank >= run.link->size)
+        return (struct far){.peer = peer};
+    if (run.link->rank == 0)
+        return (struct far){(uint16_t)rank, peer->pairs[rank].turn, NULL};
+    other = &run.link->peers[rank];
+    return (struct far){(uint16_t)rank, other->connection ? other->turn : other->next_turn,
+                        other};
+}
+
 static unsigned char data[150000];      /* of others' messages */
 
 /* A frame of a stream, as it is to come next where all that was said before is read. */
 static void put_of_stream(int fd, enum tcp_what what)
 {
-    const struct tcp_peer *peer = peer_of(fd);
     uint8_t stream = next();
+    struct far far = far_of(fd, stream / 16);
+    const struct tcp_peer *peer = far.peer;
     size_t size = next_size();
     uint8_t wrong = next();
     int tag = tag_of(stream);
@@ -264,7 +295,8 @@ static void put_of_stream(int fd, enum tcp_what what)
     const struct tcp_in *in = in_of(peer, tag, series);
     const struct tcp_out *out = out_of(peer, tag, series);
     struct tcp_frame f = {.what = (uint8_t)what, .tag = (uint8_t)tag, .series = series,
-                          .index = in ? in->received : 0};
+                          .index = in ? in->received : 0, .rank = far.rank,
+                          .turn = far.turn};
 
     if (what == TCP_WORD) {
         f.bytes = (uint32_t)(size > LINK_WORD ? LINK_WORD : size);
@@ -272,7 +304,8 @@ static void put_of_stream(int fd, enum tcp_what what)
         f.total = in && in->total ? in->total : size;
         f.offset = in ? (uint32_t)in->offset : 0;
         size_t left = (size_t)(f.total - f.offset);
-        f.bytes = (uint32_t)(left < TCP_CHUNK ? left : TCP_CHUNK);
+        size_t most = far.rank ? TCP_PART : TCP_CHUNK;
+        f.bytes = (uint32_t)(left < most ? left : most);
         f.bytes = stream & 64 ? (f.bytes + 1) / 2 : f.bytes;
     } else if (what == TCP_WANT) {
         f.total = size;
@@ -296,7 +329,17 @@ static void talk(int fd)
     struct tcp_frame f = {.what = (uint8_t)what};
     struct tcp_place place = {.rank = more % 8, .port = more & 8 ? 0 : 5,
                               .family = more & 16 ? AF_INET6 : more & 32 ? AF_INET : 0,
-                              .generation = (uint64_t)(more >> 6) + 1};
+                              .generation = (uint64_t)(more >> 6) + 1,
+                              .turn = more & 8 ? 0 : (more / 16 & 3) + 1u,
+                              .window = 1 << 20};
+    struct far far = far_of(fd, b / 5);
+
+    if (run.star && what == TCP_KINDS && b & 1)
+        f.what = TCP_ROOM;
+    f.rank = far.rank;
+    f.turn = far.turn;
+    f.total = f.what == TCP_ROOM ? more * 65536u : 0;
+    f.rank = what == TCP_PEER && !(b & 64) ? 0 : f.rank;
 
     if (what == TCP_PEER) {
         f.bytes = sizeof place - (b & 128 ? 1 : 0);
@@ -501,6 +544,8 @@ static void look_back(const struct tcp_peer *peer)
 
     for (const struct tcp_out *out = peer->outs; out; out = out->next)
         n_outs++;
+    if (tcp_is_far(peer) && !peer->generation)      /* another that comes begins anew */
+        forget_seen(peer->rank, LINK_PEER);
     for (int tag = 0; tag < TAGS; tag++)
         for (uint64_t series = 0; series < SERIES; series++) {
             struct seen *s = &run.seen[peer->rank][tag][series];
@@ -528,7 +573,7 @@ static void look_at_bulk(const struct tcp_connection *c)
 {
     if (!c->left || !c->stream)
         return;
-    HOLDS(is_in(c->peer, c->stream));
+    HOLDS(is_in(c->from, c->stream));
     if (*run.why)
         return;
     const struct tcp_receive *r = c->stream->receives;
@@ -559,6 +604,38 @@ static long look_at_connections(const struct tcp_link *link)
     return blocks;
 }
 
+/* What rank 0 of a star holds for others is bounded, and counted. */
+static long look_at_passed(const struct tcp_link *link)
+{
+    long blocks = 0;
+    uint32_t held[RANKS][RANKS] = {{0}};
+
+    for (int k = 0; k < link->size && link->peers; k++) {
+        const struct tcp_peer *peer = &link->peers[k];
+        blocks += peer->pairs != NULL;
+        for (const struct tcp_passed *f = peer->passed; f; f = f->next, blocks++) {
+            HOLDS(f->to == peer && f->turn);
+            held[f->from->rank][k] += (uint32_t)f->bytes;
+        }
+    }
+    for (const struct tcp_connection *c = link->connections; c; c = c->next) {
+        const struct tcp_passed *under_way[] = {c->reads, c->writes};
+        for (int i = 0; i < 2; i++)
+            if (under_way[i]) {
+                held[under_way[i]->from->rank][under_way[i]->to->rank] +=
+                    (uint32_t)under_way[i]->bytes;
+                blocks++;
+            }
+    }
+    for (int k = 0; k < link->size && link->peers; k++)
+        for (int j = 0; link->peers[k].pairs && j < link->size; j++) {
+            const struct tcp_pair *pair = &link->peers[k].pairs[j];
+            HOLDS(pair->held == held[k][j] && pair->left >= pair->told_left);
+            HOLDS(pair->held <= tcp_window(link) + sizeof(struct tcp_frame));
+        }
+    return blocks;
+}
+
 static void look(void)
 {
     const struct tcp_link *link = run.link;
@@ -568,6 +645,8 @@ static void look(void)
                   (link->owes_place != NULL);
 
     blocks += look_at_connections(link);
+    if (run.star)
+        blocks += look_at_passed(link);
     for (int tag = 0; tag < LINK_TAGS; tag++)
         for (const struct tcp_receive *r = link->any[tag]; r; r = r->next)
             blocks++;
@@ -756,6 +835,7 @@ static void begin(uint8_t first)
     entry.rank = entry.rank == 3 ? -1 : entry.rank;
     run.answers = first & 4;
     run.floods = (first & 192) == 192;
+    run.star = options.star = (first & 192) == 64;
     run.read_most = most[first / 8 % 4];
     sockets_begin(&calls);
     run.meets = true;
@@ -819,7 +899,7 @@ bool tcp_bytes_run(const uint8_t *bytes, size_t n, char *why)
 #define GOES_ON(c) STEP(STEP_TALK, c), 0, 0
 #define RANK_1_COMES STEP(STEP_STRANGER, 0), COLLECTS, STEP(STEP_HELLO, 0), 2, 0, COLLECTS
 
-enum { ALL = 24, SEVEN = 8, ANSWERED = 4 };     /* of the first byte */
+enum { ALL = 24, SEVEN = 8, ANSWERED = 4, STAR = 64 };     /* of the first byte */
 
 /* Words before and behind their receives, bulk into two, and one that is too long. */
 static const uint8_t messages[] = {
@@ -903,9 +983,30 @@ static const uint8_t lies[] = {
 static const uint8_t forgets[] = {2 | ANSWERED | ALL, STEP(STEP_FORGET, 0), 8, COLLECTS,
                                   COLLECTS};
 
+/* Rank 0 of a star passes on a word and bulk from rank 1 to rank 2, which breaks. */
+static const uint8_t hub[] = {
+    ALL | STAR, RANK_1_COMES, GOES_ON(0), STEP(STEP_STRANGER, 0), COLLECTS,
+    STEP(STEP_HELLO, 1), 3, 0, COLLECTS, GOES_ON(1), COLLECTS, STEP(STEP_TALK, 0), 10, 0,
+    STEP(STEP_WORD, 0), 32, 2, 0, COLLECTS, STEP(STEP_BULK, 0), 32, 8, 0, COLLECTS,
+    STEP(STEP_LIMIT, 1), 5, STEP(STEP_BULK, 0), 32, 8, 0, STEP(STEP_BULK, 0), 32, 8, 0,
+    STEP(STEP_WORD, 1), 16, 2, 0, COLLECTS, STEP(STEP_BREAK, 1), 1, COLLECTS,
+    STEP(STEP_COLLECT, 14), COLLECTS};
+
+/* Rank 2 of a star meets rank 1 through rank 0, and forgets it. */
+#define MEETS_1 STEP(STEP_TALK, 0), 2, 1, COLLECTS, STEP(STEP_TALK, 0), 5, 0, COLLECTS
+static const uint8_t far[] = {
+    2 | ANSWERED | ALL | STAR, COLLECTS, COLLECTS, GOES_ON(0), MEETS_1,
+    STEP(STEP_RECEIVE, 1), 0, 3, STEP(STEP_WORD, 0), 16, 2, 0, COLLECTS,
+    STEP(STEP_RECEIVE, 1), 1, 7, STEP(STEP_SEND, 1), 1, 8, COLLECTS,
+    STEP(STEP_LIMIT, 0), 20, STEP(STEP_TAKEN, 0), 17, 1, 0, COLLECTS,
+    STEP(STEP_BULK, 0), 81, 7, 0, COLLECTS, MEETS_1, STEP(STEP_LIMIT, 0), 0,
+    STEP(STEP_BULK, 0), 17, 7, 0, COLLECTS, STEP(STEP_TAKEN, 0), 81, 0, 0, COLLECTS,
+    STEP(STEP_FORGET, 1), 8, COLLECTS, MEETS_1};
+
 #define SEED(of) {#of, of, sizeof of}
 const struct tcp_bytes_seed tcp_bytes_seeds[] = {SEED(messages), SEED(sends), SEED(breaks),
                                                  SEED(gives_up), SEED(dials),
                                                  SEED(strangers), SEED(streams), SEED(words),
-                                                 SEED(lies), SEED(forgets), SEED(rests), SEED(dies)};
+                                                 SEED(lies), SEED(forgets), SEED(rests), SEED(dies),
+                                                 SEED(hub), SEED(far)};
 const int n_tcp_bytes_seeds = sizeof tcp_bytes_seeds / sizeof *tcp_bytes_seeds;

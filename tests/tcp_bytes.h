@@ -10,7 +10,8 @@
 
 /* The first byte of a script says which rank this is (bits 0-1; 3: -1), that rank 0
  * answers it (4), whether reads give 1 byte, 7, 60 or all (8, 16), and a size of the job
- * (32), and whether it may be flooded (64 and 128), once, as that takes long. Then come
+ * (32), and whether it may be flooded (64 and 128), once, as that takes long, or is in a
+ * star (64 alone). Then come
  * steps: a step's low half-byte, an argument in its high one, and bytes
  * of its own, 0 where the script has ended. A step that cannot be done is left out. */
 enum tcp_step {
@@ -37,7 +38,7 @@ bool tcp_bytes_run(const uint8_t *bytes, size_t n, char *why);
 
 /* Counts over all runs so far. */
 struct tcp_bytes_sum {
-    long met, known, words, bulk, sent, failed, gone, goes_on, dropped, refused;
+    long met, known, words, bulk, sent, failed, gone, goes_on, dropped, refused, passed;
 };
 extern struct tcp_bytes_sum tcp_bytes_sum;
 

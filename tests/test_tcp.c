@@ -46,6 +46,7 @@ static const char *plan;
 static pid_t pids[MOST];
 static int founders;
 static bool still;
+static const char *star = "";
 static uint64_t step_ns = 500000;
 
 static void step(float *w, float *g)
@@ -157,7 +158,8 @@ static void prepare(const char *of_plan, int ranks, const char *keys)
     snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
     unlink(said_file);
     tcp_test_address(&at, "127.0.0.1", MOST);
-    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=%d%s", at.port, MOST, keys);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=%d%s%s", at.port, MOST, keys,
+             star);
     page = share_memory(sizeof *page);
     plan = of_plan;
     founders = ranks;
@@ -220,6 +222,13 @@ static void kill_one(int rank)
     page->trainers[rank].members = page->trainers[rank].rounds = 0;
 }
 
+/* The case without its star: those from n on have one. */
+static int case_of(int i, int n)
+{
+    star = i >= n ? ",star=1" : "";
+    return i % n;
+}
+
 /* --- members --- */
 
 static const char *const plans[] = {
@@ -230,19 +239,20 @@ enum { PLANS = sizeof plans / sizeof *plans };
 
 START_TEST(each_plan_trains)
 {
-    begin_all(plans[_i], 3, "");
+    begin_all(plans[case_of(_i, PLANS)], 3, "");
     await_members(0, 3, 3);
     goes_on(0, 3);
     end_all(0, 3);
 }
 END_TEST
 
-/* Elastic exchanges count as rounds, too. */
+/* Elastic exchanges count as rounds, too. Without its hub a star has no rounds. */
 START_TEST(a_death_stops_nobody)
 {
-    int dies = _i % 3;              /* three plans each */
+    int i = case_of(_i, PLANS - 1);
+    int dies = *star ? 1 + i % 2 : i % 3;
 
-    begin_all(plans[_i], 3, "");
+    begin_all(plans[i], 3, "");
     await_members(0, 3, 3);
     kill_one(dies);
     for (int k = 0; k < 3; k++)
@@ -285,7 +295,7 @@ END_TEST
 
 START_TEST(ranks_come_late)
 {
-    begin_all(plans[4 * _i], 2, "");    /* elastic, mean, encoded mean */
+    begin_all(plans[4 * case_of(_i, 3)], 2, "");    /* elastic, mean, encoded mean */
     await_members(0, 2, 2);
     goes_on(0, 2);
     for (int k = 2; k < 5; k++)
@@ -300,7 +310,7 @@ END_TEST
  * on, and rank 0's next process takes its model. */
 START_TEST(of_two_either_may_die)
 {
-    int dies = _i;
+    int dies = case_of(_i, 2);
 
     begin_all("shadow-ma", 2, ",dead=5s");
     await_members(0, 2, 2);
@@ -319,7 +329,7 @@ END_TEST
  * comes back when it goes on. */
 START_TEST(a_stopped_rank_comes_back)
 {
-    int stops = _i;
+    int stops = *(case_of(_i, 3), star) ? 1 + _i % 2 : _i;
 
     begin_all("shadow-ma", 3, ",dead=4s");
     await_members(0, 3, 3);
@@ -374,8 +384,9 @@ static void refuses(const char *job, int rank, int size, descant_status status,
  * a job that stays full it is refused. */
 START_TEST(a_newcomer_waits_for_the_rank_of_a_dead_one)
 {
+    case_of(_i, 1);
     prepare("shadow-ma", 2, "");
-    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=2", at.port);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=2%s", at.port, star);
     begin(0), begin(1);
     await_members(0, 2, 2);
     pid_t dies = pids[1];
@@ -402,6 +413,7 @@ END_TEST
 /* Nobody says which rank is which, nor how many there are. */
 START_TEST(an_address_is_enough)
 {
+    case_of(_i, 1);
     prepare("shadow-ma", 0, "");
     for (int k = 0; k < 3; k++) {
         FILE *out;
@@ -442,10 +454,11 @@ START_TEST(a_secret_is_shared)
     char keys[300];
 
     snprintf(keys, sizeof keys, ",dead=5s,secret=%s", make_secret("secret", 'a'));
-    begin_all(plans[_i], 3, keys);
+    int dies = case_of(_i, 3);
+    begin_all(plans[dies], 3, keys);
     await_members(0, 3, 3);
-    kill_one(_i);
-    begin(_i);
+    kill_one(dies);
+    begin(dies);
     await_members(0, 3, 3);
     goes_on(0, 3);
     end_all(0, 3);
@@ -867,16 +880,16 @@ int main(void)
     TCase *secrets = cases("secrets"), *silent = cases("silent"), *refused = cases("refused");
     TCase *strange = cases("strange"), *crowd = cases("crowd"), *parts = cases("parts");
 
-    tcase_add_loop_test(trains, each_plan_trains, 0, PLANS);
-    tcase_add_loop_test(deaths, a_death_stops_nobody, 0, PLANS - 1);
+    tcase_add_loop_test(trains, each_plan_trains, 0, 2 * PLANS);
+    tcase_add_loop_test(deaths, a_death_stops_nobody, 0, 2 * (PLANS - 1));
     tcase_add_loop_test(parts, who_parts_leaves_its_work, 0, PLANS);
-    tcase_add_loop_test(deaths, of_two_either_may_die, 0, 2);
-    tcase_add_loop_test(late, ranks_come_late, 0, 3);
-    tcase_add_test(late, an_address_is_enough);
-    tcase_add_test(late, a_newcomer_waits_for_the_rank_of_a_dead_one);
-    tcase_add_loop_test(silent, a_stopped_rank_comes_back, 0, 3);
+    tcase_add_loop_test(deaths, of_two_either_may_die, 0, 4);
+    tcase_add_loop_test(late, ranks_come_late, 0, 6);
+    tcase_add_loop_test(late, an_address_is_enough, 0, 2);
+    tcase_add_loop_test(late, a_newcomer_waits_for_the_rank_of_a_dead_one, 0, 2);
+    tcase_add_loop_test(silent, a_stopped_rank_comes_back, 0, 5);
     tcase_add_loop_test(silent, a_step_may_be_slower_than_dead, 0, N_SLOW);
-    tcase_add_loop_test(secrets, a_secret_is_shared, 0, secure ? 3 : 0);
+    tcase_add_loop_test(secrets, a_secret_is_shared, 0, secure ? 6 : 0);
     tcase_add_loop_test(secrets, another_secret_is_refused, 0, secure);
     tcase_add_test(refused, plans_that_differ_are_told);
     tcase_add_test(refused, addresses_are_checked);

@@ -44,6 +44,10 @@ START_TEST(scripts_reach_something)
         ck_assert_int_eq(sum->gone, 0);
     if (strcmp(seed->name, "words") == 0)
         ck_assert_int_eq(sum->gone, 1);
+    if (strcmp(seed->name, "hub") == 0)
+        ck_assert(sum->known == 2 && sum->passed == 3 && sum->gone == 1);
+    if (strcmp(seed->name, "far") == 0)
+        ck_assert(sum->known == 2 && sum->words == 1 && sum->bulk == 1 && sum->sent == 1);
     if (strcmp(seed->name, "lies") == 0)
         ck_assert(sum->gone == 1 && sum->sent == 0);
 }
@@ -76,10 +80,12 @@ START_TEST(scripts_of_chance)
     }
     const struct tcp_bytes_sum *s = &tcp_bytes_sum;
     printf("%d scripts in %.2f s: %ld peers, %ld gone, %ld connections, %ld refused; %ld "
-           "words and %ld bulk came, %ld messages left, %ld failed\n", SEEDS,
+           "words and %ld bulk came, %ld messages left, %ld failed; %ld were passed on\n",
+           SEEDS,
            (double)(clock_now_ns() - begun) / 1e9, s->known, s->gone, s->dropped,
-           s->refused, s->words, s->bulk, s->sent, s->failed);
+           s->refused, s->words, s->bulk, s->sent, s->failed, s->passed);
     ck_assert(s->known > SEEDS / 10 && s->gone > SEEDS / 40 && s->refused > SEEDS / 100);
+    ck_assert(s->passed > SEEDS / 200);
     ck_assert(s->words > SEEDS / 40 && s->bulk > SEEDS / 200 && s->sent > SEEDS / 40);
 }
 END_TEST

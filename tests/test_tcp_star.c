@@ -136,7 +136,7 @@ static void exchange(int a, int b)
 static void *open_beside(void *rank)
 {
     int k = (int)(intptr_t)rank;
-    struct link_entry entry = {.context = &at, .rank = k, .start_s = 20, .log = &listening};
+    struct link_entry entry = {.context = &at, .rank = k, .start_s = 20};
 
     ends[k] = link_tcp.meet(&entry, &places[k]);
     memset(peers[k], 0, sizeof peers[k]);
@@ -382,6 +382,75 @@ static struct tcp_connection *connection_of(int rank, int other)
     return link_of(rank)->peers[other].connection;
 }
 
+/* A hub that still has words for one rank closes: to that rank nobody else is gone. */
+START_TEST(a_hub_that_closes_tells_of_no_death)
+{
+    enum { MUCH = 64 << 20 };
+    pthread_t thread;
+    struct letter *in, *word;
+
+    prepare(RANKS);
+    meet_from(0, 4);
+    in = hear_from(1, 0, 1, MUCH);
+    pass(0.1);
+    silent[1] = true;
+    say(0, 1, 1, MUCH, 1);
+    pass(0.3);
+    say(0, 1, 2, 5, 2);
+    ck_assert_int_eq(pthread_create(&thread, NULL, close_beside, ends[0]), 0);
+    ends[0] = NULL;
+    AWAIT(peers[2][0].gone && peers[3][0].gone);
+    silent[1] = false;
+    word = hear_from(1, 0, 2, 5);
+    AWAIT(peers[1][0].gone);
+    need_got(word, 0, 5, 2);
+    ck_assert(in->open && has_come(1, 2) && has_come(1, 3) && has_come(2, 3));
+    pthread_join(thread, NULL);
+    close_all();
+}
+END_TEST
+
+/* Words of a rank that has closed come, though its next process is there before they are
+ * read. */
+START_TEST(words_come_before_the_next_process)
+{
+    enum { WORDS = LINK_WORDS, MUCH = 32 << 20 };
+    struct letter *in, *r[WORDS];
+
+    prepare(64);
+    meet_from(0, 4);
+    in = hear_from(2, 3, 2, MUCH);
+    pass(0.1);
+    silent[2] = true;                   /* what is for it stays with rank 0 */
+    say(3, 2, 2, MUCH, 1);
+    pass(0.3);
+    for (int i = 0; i < WORDS; i++)
+        need_sent(say(1, 2, 1, LINK_WORD, i + 1));
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, close_beside, ends[1]), 0);
+    ends[1] = NULL;
+    AWAIT(peers[0][1].gone && peers[3][1].gone);
+    pthread_join(thread, NULL);
+    ck_assert_uint_gt(link_of(0)->peers[1].pairs[2].held, WORDS * LINK_WORD);
+    forget(0, 1);
+    forget(3, 1);
+    open_rank(1);
+    AWAIT(has_come(0, 1) && has_come(3, 1) && has_come(1, 3));
+    ck_assert(!peers[1][2].generation);
+    silent[2] = false;
+    AWAIT(peers[2][1].gone);
+    for (int i = 0; i < WORDS; i++) {
+        r[i] = hear_from(2, 1, 1, LINK_WORD);
+        need_got(r[i], 1, LINK_WORD, i + 1);
+    }
+    forget(2, 1);
+    AWAIT(has_come(2, 1) && has_come(1, 2));
+    exchange(1, 2);
+    need_got(in, 3, MUCH, 1);
+    close_all();
+}
+END_TEST
+
 /* Of a rank that does nothing the connection has broken: it is gone only where its host had
  * closed it. */
 START_TEST(a_rank_that_is_cut_off_stays)
@@ -497,7 +566,7 @@ static void listen_as_liar(void)
     }
 }
 
-static void begin_liar(void)
+static void meet_as_liar(void)
 {
     struct tcp_hello hello = {.magic = "descant", .protocol = TCP_PROTOCOL, .rank = LIAR,
                               .generation = 1, .star = 1, .name = "liar"};
@@ -509,6 +578,11 @@ static void begin_liar(void)
     ck_assert_int_eq(connect(liar, (struct sockaddr *)&to, sizeof to), 0);
     tell((struct tcp_frame){.what = TCP_HELLO, .bytes = sizeof hello}, &hello);
     AWAIT((listen_as_liar(), turns[1] && turns[2]));
+}
+
+static void begin_liar(void)
+{
+    meet_as_liar();
     tell((struct tcp_frame){.what = TCP_GOES_ON}, NULL);
     for (uint16_t k = 1; k < 3; k++)
         tell((struct tcp_frame){.what = TCP_GOES_ON, .rank = k, .turn = turns[k]}, NULL);
@@ -586,6 +660,24 @@ START_TEST(a_stream_out_of_order_ends_for_one)
 }
 END_TEST
 
+/* A message of a rank that has not come takes no receive. */
+START_TEST(nobody_speaks_before_coming)
+{
+    prepare(RANKS);
+    meet_from(0, 3);
+    meet_as_liar();
+    struct letter *any = hear_from(1, LINK_ANY, 1, 10), *s;
+    tell((struct tcp_frame){.what = TCP_WORD, .tag = 1, .bytes = 5, .rank = 1,
+                            .turn = turns[1]}, bytes);
+    AWAIT((listen_as_liar(), byes == 1));
+    ck_assert(any->open && !peers[1][LIAR].generation);
+    s = say(2, 1, 1, 5, 6);
+    need_got(any, 2, 5, 6);
+    need_sent(s);
+    close_all();
+}
+END_TEST
+
 /* --- what rank 0 holds --- */
 
 static uint32_t held(int from, int to)
@@ -633,6 +725,26 @@ START_TEST(a_slow_rank_holds_up_nobody)
 }
 END_TEST
 
+/* Frames of a turn that is over, which may be under way, take no room. */
+START_TEST(earlier_turns_take_no_room)
+{
+    prepare(MOST);
+    meet_from(0, 3);
+    begin_liar();
+    silent[2] = true;
+    for (int i = 0; i < 400; i++) {
+        tell((struct tcp_frame){.what = TCP_BULK, .bytes = TCP_PART, .rank = 2,
+                                .turn = turns[2] + 50, .total = HUGE}, bytes);
+        turn();
+        ck_assert_uint_eq(held(LIAR, 2), 0);
+    }
+    silent[2] = false;
+    exchange(1, 2);
+    ck_assert(has_come(0, LIAR) && has_come(1, LIAR) && has_come(2, LIAR));
+    close_all();
+}
+END_TEST
+
 /* A rank that sends another one more than rank 0 has told it that there is room for. */
 START_TEST(who_ignores_room_is_thrown_out)
 {
@@ -665,10 +777,14 @@ int main(void)
     tcase_add_test(all, the_key_is_read);
     tcase_add_test(all, a_slow_rank_holds_up_nobody);
     tcase_add_loop_test(dead, a_hub_begins_anew, 0, 6);
+    tcase_add_test(dead, a_hub_that_closes_tells_of_no_death);
+    tcase_add_test(dead, words_come_before_the_next_process);
     tcase_add_test(dead, a_killed_rank_is_gone);
     tcase_add_test(dead, a_rank_that_is_cut_off_stays);
     tcase_add_loop_test(lied, a_rank_speaks_for_itself_alone, 0, N(lies));
     tcase_add_loop_test(lied, a_stream_out_of_order_ends_for_one, 0, 2);
+    tcase_add_test(lied, nobody_speaks_before_coming);
+    tcase_add_test(lied, earlier_turns_take_no_room);
     tcase_add_test(lied, who_ignores_room_is_thrown_out);
     return run_cases(all, dead, lied, NULL);
 }

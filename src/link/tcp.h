@@ -35,10 +35,10 @@
  *
  * In a star, whose address says star=1, all connections are with rank 0, the hub. A rank
  * above 0 listens nowhere, so it may be behind a NAT, and one connection that it has made
- * is enough. Ranks above 0 send each other the same frames, which the hub passes on unread
- * (tcp_pass.c; tcp_star.c says when such a peer comes and goes). Each connection has its
- * own TLS, so the hub has all that they say in the clear: run it where those who may read
- * the model may log in. If the hub is gone, so is rank 0 for all, and the other ranks are
+ * is enough. Ranks above 0 send each other the same frames, which the hub passes on
+ * unread (tcp_pass.c; tcp_star.c says when such a peer comes and goes). Each connection
+ * has its own TLS, so the hub has all that they say in the clear: run it on a host that
+ * may read the model. If the hub is gone, so is rank 0 for all, and the other ranks are
  * out of reach until a hub is started again at the address. */
 #ifndef LINK_TCP_H
 #define LINK_TCP_H

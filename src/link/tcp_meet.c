@@ -55,7 +55,7 @@ static void say_hello(struct tcp_connection *c, int to, uint64_t generation)
 static bool turn_away(struct tcp_connection *c, enum refusal refusal, uint64_t newest,
                       const char *text)
 {
-    tcp_say(c, (struct tcp_frame){.what = TCP_REFUSED, .offset = (uint64_t)refusal,
+    tcp_say(c, (struct tcp_frame){.what = TCP_REFUSED, .offset = (uint32_t)refusal,
                                   .index = newest, .bytes = (uint32_t)strlen(text) + 1},
             text);
     c->state = TCP_ENDS;

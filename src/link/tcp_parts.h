@@ -146,7 +146,7 @@ struct tcp_peer {
     uint64_t refused_ns;        /* since then no process listens there; 0 */
     unsigned tests;             /* since its connection broke: times that it listened */
     /* A star, where this rank is 0 (tcp_pass.c). */
-    struct tcp_pair *pairs;     /* (size) from it to each other rank; NULL: it never came */
+    struct tcp_pair *pairs;     /* (size) from it to each other rank, once it came */
     struct tcp_passed *passed, *last_passed;    /* to it, in their order */
     uint64_t closed_ns;         /* since then its host has closed its connection; 0 */
     bool owes;                  /* rank 0: PEER or ROOM; else BYE, of peers[0] */

@@ -22,7 +22,7 @@
 
 enum {
     HELD = 16 << 20, HELD_MOST = 4 << 20, HELD_LEAST = 64 << 10,
-    SMALL = 2 << 10             /* such frames are copied, so that several leave at once */
+    SMALL = 2 << 10             /* such frames are copied, and several leave at once */
 };
 
 uint32_t tcp_window(const struct tcp_link *link)

@@ -231,7 +231,7 @@ void tcp_forget(struct tcp_peer *peer)
     } else if (c) {             /* it hears of it; nothing that comes is looked at */
         c->stream = NULL;
         c->into = NULL;
-        c->chunk = NULL;
+        c->chunk = c->writes ? c->chunk : NULL;
         c->state = TCP_ENDS;
         c->bye = true;
         c->since_ns = peer->link->now_ns;

@@ -463,21 +463,21 @@ static bool hear(struct tcp_connection *c, const struct tcp_frame *f,
 
     c->stream = NULL;
     c->into = NULL;
-    if (f->rank && (peer->connection != c || peer->turn != f->turn)) {
-        if (f->bytes <= TCP_CHUNK)
-            return true;                /* of an earlier turn: thrown away */
-    } else if (f->rank && !peer->generation && f->what != TCP_TAKEN) {
-        refuse_far(c, f, "a message before GOES_ON", heard);
-        return true;
-    } else if (tcp_hear(peer, f, bytes, &c->stream, &c->into, &why)) {
+    bool far = f->rank && f->bytes <= TCP_PART;
+    if (far && (peer->connection != c || peer->turn != f->turn))
+        return true;                    /* of an earlier turn: thrown away */
+    if (far && !peer->generation && f->what != TCP_TAKEN) {
+        why = "a message before GOES_ON";
+    } else if ((far || !f->rank) &&
+               tcp_hear(peer, f, bytes, &c->stream, &c->into, &why)) {
         c->from = peer;
         return true;
-    } else if (f->rank && f->bytes <= TCP_CHUNK) {
-        refuse_far(c, f, why, heard);
-        return true;
     }
-    refuse(c, why);
-    return false;
+    if (far)
+        refuse_far(c, f, why, heard);
+    else
+        refuse(c, why);
+    return far;
 }
 
 /* Rank 0 of a star passes on frames that name another rank. A rank above 0 hears such

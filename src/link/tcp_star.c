@@ -13,11 +13,12 @@
  *               one has come for TCP_CLOSED_MS. A host closes the connections of a
  *               process that dies. A process that lives dials again at once, or after
  *               FAR_IDLE_S where a box on the way has reset the connection, and two of
- *               its tries may be lost in TCP_CLOSED_MS. A rank whose connection has broken
- *               since nothing comes through is not gone, however long it is cut off
+ *               its tries may be lost in TCP_CLOSED_MS; a process that is stopped just
+ *               then does not, and is gone. A rank whose connection has broken since
+ *               nothing comes through is not gone, however long it is cut off
  *   no hub      if rank 0 dies, the others are out of reach, and not gone. They connect
  *               to its next process once they have forgotten the one before, and go on.
- *               Of a rank that has died meanwhile they hear when its next process comes */
+ *               Of a rank that has died meanwhile they hear as its next process comes */
 #include "link/tcp_parts.h"
 
 /* --- what rank 0 says --- */

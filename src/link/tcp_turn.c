@@ -225,7 +225,6 @@ static uint64_t next_due(const struct tcp_link *link)
         uint64_t at = goes_at(&link->peers[k]);
         due = at && at < due ? at : due;
     }
-
     for (int k = 0; link->met && !link->closing && k < link->size; k++) {
         const struct tcp_peer *peer = &link->peers[k];
         bool wanted = tcp_mends(link, peer) ? !peer->gone : tcp_is_there(peer);
