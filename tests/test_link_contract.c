@@ -70,7 +70,8 @@ static struct contract_letter *say(int from, int to, int tag, size_t bytes, int 
         return NULL;
     struct contract_letter *l = write_letter(bytes, number);
     NEED(ends[from]->type->send(ends[from], l->p, bytes,
-                                &(struct link_message){to, tag, series, l}));
+                                &(struct link_message){tcp_test_rank(&address, to), tag,
+                                                       series, l}));
     return l;
 }
 
@@ -81,7 +82,8 @@ static struct contract_letter *hear(int to, int from, int tag, size_t room)
     struct contract_letter *l = write_letter(room, BLANK);
     l->in = true;
     NEED(ends[to]->type->receive(ends[to], l->p, room,
-                                 &(struct link_message){from, tag, series, l}));
+                                 &(struct link_message){tcp_test_rank(&address, from), tag,
+                                                        series, l}));
     return l;
 }
 
@@ -92,17 +94,18 @@ static void collect(int rank)
     NEED(ends[rank]->type->collect(ends[rank], &news));
     NEED(news.now_ns > 0 && (news.n_peers == 0 || !places[rank].fixed));
     for (int i = 0; i < news.n_peers; i++) {
-        const struct link_peer *is = &news.peers[i], *was = &peers[rank][is->rank];
+        const struct link_peer *is = &news.peers[i];
+        struct link_peer *was = &peers[rank][tcp_test_process(&address, is->rank)];
         NEED(!was->gone || !is->gone);
         NEED(is->gone == (was->generation == is->generation));
-        peers[rank][is->rank] = *is;
+        *was = *is;
     }
     for (int i = 0; i < news.n_ended; i++) {
         struct contract_letter *l = news.ended[i].op;
         NEED(l->open);
         l->open = false;
         l->failed = news.ended[i].failed;
-        l->from = news.ended[i].from;
+        l->from = tcp_test_process(&address, news.ended[i].from);
         l->bytes = news.ended[i].bytes;
         NEED(places[rank].fixed || l->failed || !l->in ||
              peers[rank][l->from].generation);
@@ -218,9 +221,9 @@ static void places_are_told(void)
         struct link_place *p = &places[k];
         if (!ends[k])
             continue;
-        NEED(p->rank == k && p->size == RANKS && p->generation != 0);
+        NEED(p->rank == tcp_test_rank(&address, k) && p->size == RANKS && p->generation != 0);
         NEED(p->local_rank < p->local_size && p->local_size <= p->most_local);
-        NEED(p->host_number < p->hosts && p->host <= k && *p->names[k]);
+        NEED(p->host_number < p->hosts && p->host <= p->rank && *p->names[k]);
         if (p->fixed || peers[k][(k + 1) % RANKS].generation)
             continue;           /* over TCP rank 0 collects while others meet */
         struct contract_letter *out = say(k, (k + 1) % RANKS, 1, BULK, 1);
@@ -452,7 +455,7 @@ static void a_cut_is_not_told(void)
 static void forget(int rank, int other, uint64_t below)
 {
     if (ends[rank])
-        NEED(ends[rank]->type->forget(ends[rank], other, below));
+        NEED(ends[rank]->type->forget(ends[rank], tcp_test_rank(&address, other), below));
     if (ends[rank])
         collect(rank);
 }
@@ -487,7 +490,7 @@ static void again(struct contract_letter *l, int rank, int other)
     if (!l)
         return;
     l->open = true;
-    const struct link_message message = {other, 5, series, l};
+    const struct link_message message = {tcp_test_rank(&address, other), 5, series, l};
     NEED(l->in ? ends[rank]->type->receive(ends[rank], l->p, l->room, &message)
                : ends[rank]->type->send(ends[rank], l->p, l->room, &message));
 }
@@ -695,15 +698,19 @@ static const struct {
 
 static void open_one(int rank, const struct link_type *type)
 {
-    struct link_entry entry = {.context = over_tcp ? (void *)&address : world,
-                               .rank = rank, .start_s = 30};
+    struct link_entry entry = {.context = world, .rank = rank};
+
+    if (over_tcp)
+        entry = tcp_test_entry(&address, rank);
+    entry.start_s = 30;
     struct link_place place = {.rank = -1};
     struct link *link = type->meet(&entry, &place);
 
     NEED(link && place.rank >= 0 && place.rank < RANKS);
-    memset(peers[place.rank], 0, sizeof peers[place.rank]);
-    ends[place.rank] = link;
-    places[place.rank] = place;
+    int process = tcp_test_process(&address, place.rank);
+    memset(peers[process], 0, sizeof peers[process]);
+    ends[process] = link;
+    places[process] = place;
 }
 
 /* Ranks above 0 meet beside rank 0, whose link answers them in collect. */

@@ -52,7 +52,7 @@ static struct letter *say(int from, int to, int tag, size_t bytes, int number)
 {
     struct letter *l = write_letter(bytes, number);
 
-    ck_assert(link_tcp.send(ends[from], l->p, bytes, &(struct link_message){to, tag, 0, l}));
+    ck_assert(link_tcp.send(ends[from], l->p, bytes, &(struct link_message){tcp_test_rank(&at, to), tag, 0, l}));
     return l;
 }
 
@@ -60,7 +60,7 @@ static struct letter *hear_from(int to, int from, int tag, size_t room)
 {
     struct letter *l = write_letter(room, 0);
 
-    ck_assert(link_tcp.receive(ends[to], l->p, room, &(struct link_message){from, tag, 0, l}));
+    ck_assert(link_tcp.receive(ends[to], l->p, room, &(struct link_message){tcp_test_rank(&at, from), tag, 0, l}));
     return l;
 }
 
@@ -70,16 +70,17 @@ static void collect(int rank)
 
     ck_assert_msg(link_tcp.collect(ends[rank], &news), "%s", link_tcp.why(ends[rank]));
     for (int i = 0; i < news.n_peers; i++) {
-        const struct link_peer *is = &news.peers[i], *was = &peers[rank][is->rank];
+        const struct link_peer *is = &news.peers[i];
+        struct link_peer *was = &peers[rank][tcp_test_process(&at, is->rank)];
         ck_assert(is->gone == (was->generation == is->generation));
-        peers[rank][is->rank] = *is;
+        *was = *is;
     }
     for (int i = 0; i < news.n_ended; i++) {
         struct letter *l = news.ended[i].op;
         ck_assert(l->open);
         l->open = false;
         l->failed = news.ended[i].failed;
-        l->from = news.ended[i].from;
+        l->from = tcp_test_process(&at, news.ended[i].from);
         l->bytes = news.ended[i].bytes;
     }
 }
@@ -136,8 +137,9 @@ static void exchange(int a, int b)
 static void *open_beside(void *rank)
 {
     int k = (int)(intptr_t)rank;
-    struct link_entry entry = {.context = &at, .rank = k, .start_s = 20};
+    struct link_entry entry = tcp_test_entry(&at, k);
 
+    entry.start_s = 20;
     ends[k] = link_tcp.meet(&entry, &places[k]);
     memset(peers[k], 0, sizeof peers[k]);
     return NULL;
@@ -158,7 +160,7 @@ static void open_rank(int k)
         }
     }
     ck_assert_ptr_nonnull(ends[k]);
-    ck_assert(places[k].rank == k && places[k].star);
+    ck_assert(places[k].rank == tcp_test_rank(&at, k) && places[k].star);
 }
 
 static bool has_come(int rank, int other)
@@ -186,7 +188,7 @@ static void prepare(int most)
 
 static void forget(int rank, int other)
 {
-    ck_assert(link_tcp.forget(ends[rank], other, LINK_PEER));
+    ck_assert(link_tcp.forget(ends[rank], tcp_test_rank(&at, other), LINK_PEER));
     peers[rank][other] = (struct link_peer){.rank = other};
 }
 

@@ -51,3 +51,26 @@ void tcp_test_break(struct link *any, uint64_t chance)
         if (c->state == TCP_OPEN && n-- == 0)
             shutdown(c->fd, SHUT_RDWR);
 }
+
+static int turned(const struct tcp_options *options, int rank, int by)
+{
+    int most = (int)options->most;
+    return options->star && rank >= 0 ? (rank + by + most) % most : rank;
+}
+
+int tcp_test_rank(const struct tcp_options *options, int process)
+{
+    return turned(options, process, -1);
+}
+
+int tcp_test_process(const struct tcp_options *options, int rank)
+{
+    return turned(options, rank, 1);
+}
+
+struct link_entry tcp_test_entry(struct tcp_options *options, int process)
+{
+    bool hub = options->star && process == 0;
+    return (struct link_entry){.context = options, .hub = hub,
+                               .rank = hub ? -1 : tcp_test_rank(options, process)};
+}

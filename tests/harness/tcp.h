@@ -12,4 +12,11 @@ void tcp_test_address(struct tcp_options *options, const char *host, int ranks);
 /* One of this end's connections breaks, by chance which. */
 void tcp_test_break(struct link *link, uint64_t chance);
 
+/* In a star process 0 is the hub here, which the link's user knows as the last rank; LINK_ANY and
+ * all of other jobs stay. */
+int tcp_test_rank(const struct tcp_options *options, int process);
+int tcp_test_process(const struct tcp_options *options, int rank);
+/* Of that process. */
+struct link_entry tcp_test_entry(struct tcp_options *options, int process);
+
 #endif
