@@ -736,7 +736,7 @@ START_TEST(earlier_turns_take_no_room)
     meet_from(0, 3);
     begin_liar();
     silent[2] = true;
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < HUGE / TCP_PART; i++) {
         tell((struct tcp_frame){.what = TCP_BULK, .bytes = TCP_PART, .rank = 2,
                                 .turn = turns[2] + 50, .total = HUGE}, bytes);
         turn();
