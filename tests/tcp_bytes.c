@@ -655,6 +655,8 @@ static void look(void)
         if (k < RANKS)
             look_back(&link->peers[k]);
         HOLDS(link->peers[k].n_ins <= TCP_STREAMS + OPS);
+        HOLDS(!tcp_is_far(&link->peers[k]) || !link->peers[k].connection ||
+              link->peers[k].connection == link->peers[0].connection);
     }
     if (memory_live() - run.live != blocks)
         BROKEN("%ld blocks of memory are taken, and %ld accounted for",

@@ -41,7 +41,7 @@ static void destroy(struct tcp_link *link)
         tcp_free(c);
     }
     for (int k = 0; link->peers && k < link->size; k++)
-        tcp_pass_clear(NULL, &link->peers[k]);
+        tcp_pass_clear(&link->peers[k]);
     for (int k = 0; link->peers && k < link->size; k++)
         memory_give(link->peers[k].pairs);
     if (link->tls)

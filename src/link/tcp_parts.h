@@ -355,8 +355,7 @@ void tcp_pass_read(struct tcp_connection *c);       /* its bytes have come */
 size_t tcp_pass_on(struct tcp_connection *c, unsigned char *to, size_t room);
 void tcp_pass_written(struct tcp_connection *c);    /* that chunk */
 void tcp_pass_drop(struct tcp_connection *c);       /* what it reads and writes */
-/* Frames from a rank, NULL: from all, to another one are thrown away. */
-void tcp_pass_clear(struct tcp_peer *from, struct tcp_peer *to);
+void tcp_pass_clear(struct tcp_peer *to);   /* what is for it is thrown away */
 bool tcp_tells_room(const struct tcp_link *link, const struct tcp_pair *pair);
 
 /* --- tcp_socket.c --- */

@@ -155,17 +155,11 @@ void tcp_pass_drop(struct tcp_connection *c)
     c->reads = NULL;
 }
 
-void tcp_pass_clear(struct tcp_peer *from, struct tcp_peer *to)
+void tcp_pass_clear(struct tcp_peer *to)
 {
-    struct tcp_passed *f = to->passed, *next;
-
-    to->passed = NULL;
-    for (; f; f = next) {
-        next = f->next;
-        f->next = NULL;
-        if (from && f->from != from)
-            append(f);
-        else
-            let_go(f);
+    while (to->passed) {
+        struct tcp_passed *f = to->passed;
+        to->passed = f->next;
+        let_go(f);
     }
 }

@@ -74,7 +74,7 @@ void tcp_lost(struct tcp_peer *peer)
 
     peer->connection = NULL;
     if (tcp_is_hub(link))
-        tcp_pass_clear(NULL, peer);
+        tcp_pass_clear(peer);
     for (int k = 1; link->options.star && peer->rank == 0 && k < link->size; k++) {
         tcp_part(&link->peers[k]);
         link->peers[k].next_turn = link->peers[k].bye_turn = 0;
@@ -138,8 +138,8 @@ void tcp_goes(struct tcp_peer *peer)
         owe_places(peer->link, peer->rank);
 }
 
-/* What rank 0 of a star keeps of a rank that has come; its sender's frames that are held
- * leave all the same where it is another process than before. False: no memory. */
+/* What rank 0 of a star keeps of a rank that has come. Frames from it that are held leave
+ * all the same, before the next turns. False: no memory. */
 static bool make_pairs(struct tcp_peer *peer)
 {
     struct tcp_link *link = peer->link;
@@ -148,8 +148,6 @@ static bool make_pairs(struct tcp_peer *peer)
         return true;
     if (!peer->pairs)
         peer->pairs = memory_take_array((size_t)link->size, sizeof *peer->pairs);
-    for (int k = 1; peer->generation && k < link->size; k++)
-        tcp_pass_clear(peer, &link->peers[k]);
     peer->closed_ns = 0;
     return peer->pairs != NULL;
 }
