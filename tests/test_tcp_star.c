@@ -738,10 +738,11 @@ START_TEST(earlier_turns_take_no_room)
     meet_from(0, 3);
     begin_liar();
     silent[2] = true;
-    for (int i = 0; i < HUGE / TCP_PART; i++) {
-        tell((struct tcp_frame){.what = TCP_BULK, .bytes = TCP_PART, .rank = 2,
-                                .turn = turns[2] + 50, .total = HUGE}, bytes);
-        turn();
+    for (int i = 0; i < HUGE / LINK_WORD; i++) {
+        tell((struct tcp_frame){.what = TCP_WORD, .bytes = LINK_WORD, .rank = 2,
+                                .turn = turns[2] + 50}, bytes);
+        if (i % 64 == 0)
+            turn();
         ck_assert_uint_eq(held(LIAR, 2), 0);
     }
     silent[2] = false;
