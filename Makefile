@@ -412,6 +412,7 @@ DEAL_SEEDS := 1-3000
 faults faults-million: $(B)/tests/faults
 	@$(B)/tests/faults $(SEEDS)
 	@$(B)/tests/faults $(SEEDS) -q
+	@$(B)/tests/faults $(SEEDS) -s
 	@$(B)/tests/faults $(DEAL_SEEDS) -d
 
 # One rule of the protocol broken at a time: which of those worlds fail, or which suite (tests/mutations).

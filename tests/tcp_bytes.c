@@ -412,6 +412,12 @@ static bool takes_steps(void)
     return run.link && !run.meets && !run.closes && !run.link->failed;
 }
 
+/* As the link's user numbers ranks (tcp.c), and back. */
+static int turned(int rank, int by)
+{
+    return run.star && rank >= 0 ? (rank + by + run.link->size) % run.link->size : rank;
+}
+
 /* Another rank, where the byte names one. */
 static int rank_of(uint8_t b)
 {
@@ -430,7 +436,8 @@ static void begin_message(uint8_t who, bool receives)
         return;
     struct op *op = make_op(size, receives ? BLANK : value_of(tag, series, size),
                             receives);
-    struct link_message m = {.rank = receives && tag == ANY_TAG ? LINK_ANY : rank_of(who),
+    struct link_message m = {.rank = receives && tag == ANY_TAG ? LINK_ANY
+                                                               : turned(rank_of(who), -1),
                              .tag = tag, .series = series, .op = op};
     struct link *link = &run.link->link;
     bool good = receives ? link_tcp.receive(link, op->p, size, &m)
@@ -460,7 +467,7 @@ static void forget(uint8_t who)
     if (who == 15)
         below = 5000;           /* also what a flood was of */
     forget_seen(rank, below);
-    link_tcp.forget(&run.link->link, rank, below);
+    link_tcp.forget(&run.link->link, turned(rank, -1), below);
     if (below == LINK_PEER && rank < RANKS)
         run.there[rank] = 0;
 }
@@ -668,12 +675,13 @@ static void take_news(const struct link_news *news)
     for (int i = 0; i < news->n_peers; i++) {
         const struct link_peer *is = &news->peers[i];
         HOLDS(is->rank >= 0 && is->rank < run.link->size && is->generation);
-        if (is->rank >= RANKS)
+        int rank = turned(is->rank, 1);
+        if (rank >= RANKS)
             continue;
-        HOLDS(is->gone ? run.there[is->rank] == is->generation && !run.gone[is->rank]
-                       : !run.there[is->rank]);
-        run.there[is->rank] = is->generation;
-        run.gone[is->rank] = is->gone;
+        HOLDS(is->gone ? run.there[rank] == is->generation && !run.gone[rank]
+                       : !run.there[rank]);
+        run.there[rank] = is->generation;
+        run.gone[rank] = is->gone;
         tcp_bytes_sum.gone += is->gone;
         tcp_bytes_sum.known += !is->gone;
     }
@@ -838,6 +846,8 @@ static void begin(uint8_t first)
     run.answers = first & 4;
     run.floods = (first & 192) == 192;
     run.star = options.star = (first & 192) == 64;
+    entry.hub = run.star && entry.rank == 0;
+    entry.rank -= run.star && entry.rank > 0;
     run.read_most = most[first / 8 % 4];
     sockets_begin(&calls);
     run.meets = true;

@@ -676,7 +676,7 @@ START_TEST(refusals_are_heard)
         ck_assert_uint_gt(answer_to(bytes, HELLO, &heard, sizeof heard),
                           sizeof heard.frame);
         ck_assert_int_eq(heard.frame.what, TCP_REFUSED);
-        ck_assert_ptr_nonnull(strstr(heard.why, "version 2 of the protocol"));
+        ck_assert_ptr_nonnull(strstr(heard.why, "version 3 of the protocol"));
     }
     goes_on(0, 2);
     end_all(0, 2);
