@@ -308,6 +308,36 @@ START_TEST(another_signal_ends_it_at_once)
 }
 END_TEST
 
+static bool is_cut_short;               /* a last exchange */
+
+descant_status __real_descant_part(struct descant *job_, double most_s);
+descant_status __wrap_descant_part(struct descant *job_, double most_s);
+descant_status __wrap_descant_part(struct descant *job_, double most_s)
+{
+    if (is_cut_short && !(most_s > 15 && most_s <= 25))
+        _exit(99);
+    return __real_descant_part(job_, is_cut_short ? 0.5 : most_s);
+}
+
+/* The same. The leaver waits for as long as a spot notice allows, and says what it gave up. */
+START_TEST(the_others_do_not_come)
+{
+    static const char begins[] = ") has left: SIGTERM; the others go on without its last ";
+    struct train_options o = of_job();
+    o.sync = "ma,every=1000000";
+    o.checkpoint = NULL;
+    is_cut_short = true;
+    begin_all(&o);
+    kill(pids[1], SIGTERM);
+    ck_assert_msg(end_within(pids[1], 20) == 0, "%s", said);
+    says("the others did not come within 0.5 s");
+    says(begins);
+    ck_assert_double_ge(strtod(strstr(said, begins) + strlen(begins), NULL),
+                        logged_of(1, "summary", "examples") / (double)o.batch);
+    end_others(1);
+}
+END_TEST
+
 /* --- all hosts in one view --- */
 
 /* In the last table. */
@@ -619,6 +649,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(whole, the_others_train_what_a_dead_one_had, 0, 2);
     tcase_add_loop_test(whole, those_that_have_gone_stay_in_the_table, 0, 2);
     tcase_add_test(twice, another_signal_ends_it_at_once);
+    tcase_add_test(twice, the_others_do_not_come);
     tcase_add_loop_test(all, all_end_where_that_is_asked, 0, 2);
     tcase_add_test(all, trainers_of_one_machine_end_together);
     tcase_add_test(mpi, ranks_of_one_host_do_not_leave);

@@ -25,11 +25,14 @@
 #include "train/bsp.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-#define LAST_EXCHANGE_S 5.0     /* a spot notice leaves half a minute or more */
+#define LEAVES_S 26.0           /* after the signal: a spot notice leaves 30 s, and the
+                                   close takes some of them */
+#define LAST_EXCHANGE_S 5.0     /* at least, however long the checkpoint took */
 #define LOOK_NS UINT64_C(10000000)
 
 /* Forked trainers write to one terminal: a failure that all of them meet is logged by the
@@ -211,18 +214,35 @@ static void end_run(struct trainer *t)
     board_end(&t->board->summary, true);
 }
 
+/* Gradients are with the others once their step is made. */
+static uint64_t steps_given_up(struct trainer *t)
+{
+    struct descant_stats s;
+
+    if (t->options->plan_gathers || descant_stats(t->job, &s) != DESCANT_OK)
+        return 0;
+    return s.steps > s.merged ? s.steps - s.merged : 0;
+}
+
 /* Its part of the summary and the checkpoint is written by now. A shadow, if the plan has
  * one, was at work meanwhile; else the others have waited. A last exchange that failed
  * has been logged; the signal leaves no time for more. */
 static void leave(struct trainer *t)
 {
-    char host[64] = "";
-    descant_status status = descant_part(t->job, LAST_EXCHANGE_S);
+    double passed_s = (double)(clock_now_ns() - atomic_load(&t->told_ns)) * 1e-9;
+    descant_status status =
+        descant_part(t->job, fmax(LEAVES_S - passed_s, LAST_EXCHANGE_S));
+    unsigned long long lost = status == DESCANT_OK ? 0 : steps_given_up(t);
+    char host[64] = "", what[64] = "last rows";
 
     gethostname(host, sizeof host - 1);
-    fprintf(t->err, "descant: rank %d (%s) has left: SIGTERM; %s\n", t->rank, host,
-            status == DESCANT_OK ? "its steps are with the others, which go on"
-                                 : "the others go on without its last steps");
+    if (lost)
+        snprintf(what, sizeof what, "last %llu step%s", lost, lost == 1 ? "" : "s");
+    fprintf(t->err, "descant: rank %d (%s) has left: SIGTERM; ", t->rank, host);
+    if (status == DESCANT_OK)
+        fputs("its steps are with the others, which go on\n", t->err);
+    else
+        fprintf(t->err, "the others go on without its %s\n", what);
 }
 
 /* How the run ends where a signal has stopped it. A launcher should not take it for a
