@@ -440,6 +440,75 @@ START_TEST(the_others_train_what_a_dead_one_had)
 }
 END_TEST
 
+/* --examples is one limit for all hosts: exactly so many are trained, by need. */
+enum { LIMIT = 2 * ROWS + 1 };
+
+static void begin_limited(const char *sync, int each_ms, int slow_ms)
+{
+    struct train_options o = of_job();
+    o.sync = sync;
+    o.examples = LIMIT;
+    o.workers = 2;
+    o.checkpoint = NULL;
+    for (int k = 0; k < TRAINERS; k++) {
+        each_batch_us = 1000 * (useconds_t)(k == 2 ? slow_ms : each_ms);
+        begin_one(&o, k);
+    }
+}
+
+static void all_but_end(int gone)
+{
+    for (int k = 0; k < TRAINERS; k++)
+        if (k != gone)
+            ck_assert_msg(end_within(pids[k], 60) == 0, "%s", said);
+}
+
+START_TEST(a_limit_is_dealt_by_need)
+{
+    static const char *plans[] = {"shadow-easgd", "ma,every=40", "allreduce"};
+    double least = INFINITY, most = 0;
+    begin_limited(plans[_i], 1, 20);
+    all_but_end(-1);
+    ck_assert_msg(examples_of_all() == LIMIT, "%.0f examples", examples_of_all());
+    for (int k = 0; k < TRAINERS; k++) {
+        double s = logged_of(k, "summary", "seconds");
+        least = fmin(least, s);
+        most = fmax(most, s);
+    }
+    ck_assert_msg(most < least + 1, "hosts end from %g s to %g s", least, most);
+    if (_i == 0)
+        ck_assert_double_gt(logged_of(0, "summary", "examples"),
+                            3 * logged_of(2, "summary", "examples"));
+}
+END_TEST
+
+/* A trainer dies or leaves in the middle, or dies with a part when all the rest is done. Where no
+ * exchange merges before the end the others train the limit; else the leaver's steps count, too. */
+START_TEST(what_a_host_loses_of_a_limit_is_trained_by_others)
+{
+    enum { DIES, LOSES, DIES_LATE, LEAVES };
+    bool leaves = _i == LOSES || _i == LEAVES, late = _i == DIES_LATE;
+    double all = 0;
+    is_cut_short = _i == LOSES;
+    begin_limited(_i == LEAVES ? "shadow-easgd" : "ma,every=1000000", leaves ? 12 : 1,
+                  late ? 4000 : 20);
+    WAIT_UNTIL(logged_of(0, "interval", "examples") + logged_of(1, "interval", "examples") >=
+                   (late ? LIMIT - ROWS / 4 : ROWS / 2),
+               "%s", (read_said(), said));
+    if (!late)
+        wait_trained(2, 1);
+    kill(pids[2], leaves ? SIGTERM : SIGKILL);
+    ck_assert_int_eq(end_within(pids[2], 20), leaves ? 0 : 128 + SIGKILL);
+    if (leaves)
+        says(_i == LEAVES ? " has left: SIGTERM; its steps are with the others, which go on\n"
+                          : " has left: SIGTERM; the others go on without its last ");
+    all_but_end(2);
+    for (int k = 0; k < (_i == LEAVES ? TRAINERS : TRAINERS - 1); k++)
+        all += logged_of(k, "summary", "examples");
+    ck_assert_msg(all == LIMIT, "%.0f examples:\n%s", all, said);
+}
+END_TEST
+
 /* The first host evaluates, after so many examples of all, and ends the run for all. */
 START_TEST(patience_ends_all)
 {
@@ -645,6 +714,8 @@ int main(int argc, char **argv)
     tcase_add_test(leave, one_is_told_and_dies);
     tcase_add_test(leave, a_file_of_another_run_is_not_taken_over);
     tcase_add_test(whole, the_summary_has_all_hosts_and_the_slow_one);
+    tcase_add_loop_test(whole, a_limit_is_dealt_by_need, 0, 3);
+    tcase_add_loop_test(whole, what_a_host_loses_of_a_limit_is_trained_by_others, 0, 4);
     tcase_add_test(whole, patience_ends_all);
     tcase_add_loop_test(whole, the_others_train_what_a_dead_one_had, 0, 2);
     tcase_add_loop_test(whole, those_that_have_gone_stay_in_the_table, 0, 2);

@@ -87,8 +87,6 @@ static descant_status train(struct trainer *t)
                                 .seat = t->seat,
                                 .rank = t->rank,
                                 .deals = t->deals ? t->job : NULL,
-                                .host = (uint32_t)(t->host % t->hosts),
-                                .hosts = (uint32_t)t->hosts,
                                 .limit = (uint64_t)t->options->examples,
                                 .heirs_only = t->alone};
     struct feed_options options = {
@@ -135,13 +133,20 @@ static descant_status train(struct trainer *t)
     return status;
 }
 
-/* A chunk that the job would deal is looked at, and given back for the feed to take. */
+/* Chunks and units of the limit that the job would deal are looked at, and given back for
+ * the feed to take. */
 static bool orphaned(struct trainer *t)
 {
-    uint64_t item = DESCANT_NO_ITEM;
+    struct descant_items units = {0};
+    uint64_t item = DESCANT_NO_ITEM, limit = (uint64_t)t->options->examples;
 
     if (!t->deals)
-        return board_orphaned(t->board);
+        return board_orphaned(t->board) &&
+               !(limit && atomic_load(&t->board->granted) >= limit);
+    if (limit && (descant_deal_spend(t->job, 0, 1, &units) != DESCANT_OK ||
+                  units.from == DESCANT_NO_ITEM ||
+                  descant_deal_spent(t->job, &units, false) != DESCANT_OK))
+        return false;
     if (descant_deal_take(t->job, 0, &item) != DESCANT_OK || item == DESCANT_NO_ITEM)
         return false;
     return descant_deal_back(t->job, item) == DESCANT_OK;
@@ -150,15 +155,13 @@ static bool orphaned(struct trainer *t)
 /* Trains chunks of trainers that died after the last look of all others. */
 static void train_orphans(struct trainer *t)
 {
-    uint64_t limit = (uint64_t)t->options->examples;
     descant_status status = DESCANT_OK;
 
     t->alone = true;
     if (t->deals && !board_stopped(t->board) && others_is_first(t))
         status = descant_deal_rest(t->job);
-    while (status == DESCANT_OK && !board_stopped(t->board) &&
-           !(limit && atomic_load(&t->board->granted) >= limit) &&
-           others_is_first(t) && orphaned(t)) {
+    while (status == DESCANT_OK && !board_stopped(t->board) && others_is_first(t) &&
+           orphaned(t)) {
         log_say(&t->log, DESCANT_WARNING, "%s: its chunks are trained by this one now",
                 t->deals ? "a trainer ended or died with a part of the data"
                          : "a trainer died at the end of the data");
