@@ -298,7 +298,7 @@ $(B)/tests/test_training_faults: LDFLAGS += \
 	-Wl,--wrap=evaluate,--wrap=model_gradient
 
 # Here the steps of one trainer take long.
-$(B)/tests/test_told: LDFLAGS += -Wl,--wrap=model_gradient,--wrap=train_log_last
+$(B)/tests/test_told: LDFLAGS += -Wl,--wrap=model_gradient,--wrap=train_log_last,--wrap=descant_part
 
 # Random bytes into the readers, until stopped: make fuzz && build/fuzz_data -max_total_time=60
 build/fuzz_data: tests/fuzz_data.c $(wildcard src/data/*.[ch] src/base/*.[ch]) Makefile

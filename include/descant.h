@@ -335,6 +335,24 @@ DESCANT_API descant_status descant_deal_known(struct descant *job,
                                               size_t *n);
 DESCANT_API descant_status descant_deal_rest(struct descant *job);
 
+/* A limit on the work of all trainers together, dealt by need beside the items: units
+ * (steps, examples) 0 to limit - 1, of which each trainer takes some before it works, and
+ * with which it does as with items. So exactly `limit` units are spent in steps that
+ * results have, also where trainers die; a unit is spent twice only where an item would
+ * be done twice.
+ *
+ * limit: this trainer will spend units. The first `spent` were spent before this job;
+ * each: what it takes at once, at most. All trainers give the same numbers. spend: sets
+ * *units to up to `most` that this trainer may spend. TIMEOUT as take; from
+ * DESCANT_NO_ITEM: all have been dealt. spent: their steps were made, or, where `made` is
+ * 0, they are for others. After descant_deal_rest spend gives what nobody has spent. */
+DESCANT_API descant_status descant_deal_limit(struct descant *job, uint64_t spent,
+                                              uint64_t limit, uint64_t each);
+DESCANT_API descant_status descant_deal_spend(struct descant *job, double wait_s,
+                                              uint64_t most, struct descant_items *units);
+DESCANT_API descant_status descant_deal_spent(struct descant *job,
+                                              const struct descant_items *units, int made);
+
 /* To load a checkpoint: pause; overwrite the replica; outer_load, if an outer state was
  * saved; reload. No worker of this trainer steps in between, or gets ORDER. pause gives
  * up the open round, and no round touches the replica until reload. In the next round all

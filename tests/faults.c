@@ -247,6 +247,7 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums, boo
     w.long_parcels = rng_uniform(&rng) < 0.1;
     w.agree_ns = agrees && !w.post ? (uint64_t)(AGREE_S * 1e9) : 0;
     w.deals = deals && !w.post;
+    w.kind = seed % 2 ? DEAL_ITEMS : DEAL_UNITS;
     w.quorum = quorums ? (1 + below(20)) / 20.0 : 0;
     w.hasty &= !quorums;
     w.pulls = quorums && w.wire == WIRE_F32 && !w.elastic && seed % 4 == 0;

@@ -60,7 +60,7 @@ enum { WORLD_ITEMS = 3000 };
 
 struct trainer_deal {
     bool begun, over;
-    int item;                   /* in work; -1: none */
+    int item, to;               /* in work: item … to - 1; -1: none */
     uint64_t until_ns, missed;
     bool trained[WORLD_ITEMS], brought[WORLD_ITEMS];
 };
@@ -140,7 +140,8 @@ struct ranks_world {
     bool rows;                  /* they have tables */
     uint64_t agree_ns;          /* between a trainer's agreements, at most; 0: they make none */
     uint64_t agreements;        /* results, each of one trainer */
-    bool deals;                 /* items are dealt: */
+    bool deals;                 /* items are dealt, of this kind: */
+    enum deal_kind kind;
     bool items[WORLD_ITEMS];    /* that were in an exchange that merged */
     uint64_t n_items, items_twice;
     bool figures;               /* each tells how many exchanges it has begun */

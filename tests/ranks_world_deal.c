@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { ITEM_NS = 200000000 };
+enum { ITEM_NS = 200000000, UNITS = 3 };
 
 #define CALM_S 1.0
 
@@ -68,28 +68,38 @@ void world_deal_loses(struct ranks_world *w, int rank)
     ranks_deals.lost(t->f);
 }
 
+static uint64_t each_of(const struct ranks_world *w)
+{
+    return w->kind == DEAL_UNITS ? UNITS : 1;
+}
+
 void world_deal_turn(struct ranks_world *w, int rank)
 {
     struct world_trainer *t = &w->trainers[rank];
     struct trainer_deal *d = &t->deal;
-    uint64_t now = simulated_now(w->link), item;
+    uint64_t now = simulated_now(w->link);
+    struct descant_items items;
 
     if (!w->deals || !t->states)
         return;
     if (!d->begun) {
-        ranks_deals.begin(t->f, NULL, 0, false);
-        ranks_deals.end(t->f, WORLD_ITEMS);
+        ranks_deals.begin(t->f, w->kind, &(struct fabric_work){.each = each_of(w)});
+        ranks_deals.end(t->f, w->kind, WORLD_ITEMS);
         d->begun = true;
     }
     if (d->item >= 0 && now >= d->until_ns) {
-        ranks_deals.done(t->f, (uint64_t)d->item);
-        d->trained[d->item] = true;
+        items = (struct descant_items){(uint64_t)d->item, (uint64_t)d->to};
+        ranks_deals.done(t->f, w->kind, &items);
+        for (; d->item < d->to; d->item++)
+            d->trained[d->item] = true;
         d->item = -1;
     }
-    if (d->item >= 0 || t->finishes || d->over || !ranks_deals.take(t->f, &item))
+    if (d->item >= 0 || t->finishes || d->over ||
+        !ranks_deals.take(t->f, w->kind, each_of(w), &items))
         return;
-    d->over = item == DESCANT_NO_ITEM;
-    d->item = d->over ? -1 : (int)item;
+    d->over = items.from == DESCANT_NO_ITEM;
+    d->item = d->over ? -1 : (int)items.from;
+    d->to = (int)items.to;
     d->until_ns = now + (uint64_t)(rng_uniform(&w->rng) * ITEM_NS);
 }
 
@@ -109,7 +119,7 @@ static bool somebody_has(const struct ranks_world *w, uint64_t i)
 {
     for (int k = 0; k < w->options.ranks; k++)
         if (w->trainers[k].f && simulated_lives(w->link, k) &&
-            is_lists(ranks_deal_own(ranks_of(w->trainers[k].f)), i))
+            is_lists(ranks_deal_own(ranks_of(w->trainers[k].f), w->kind), i))
             return true;
     return false;
 }
@@ -120,7 +130,7 @@ static bool is_left_out(const struct ranks_world *w, uint64_t i)
     for (int k = 0; k < w->options.ranks; k++) {
         const struct world_trainer *t = &w->trainers[k];
         bool lives = t->f && t->states && simulated_lives(w->link, k);
-        const struct leases *leases = lives ? ranks_deal_leases(ranks_of(t->f)) : NULL;
+        const struct leases *leases = lives ? ranks_deal_leases(ranks_of(t->f), w->kind) : NULL;
         if (leases && runs_has(&leases->busy, i) && !w->items[i] && !somebody_has(w, i))
             return true;
     }
@@ -133,7 +143,7 @@ void world_deal_check(struct ranks_world *w)
         const struct world_trainer *t = &w->trainers[k];
         if (!t->f || !t->states || !simulated_lives(w->link, k))
             continue;
-        const struct own_items *own = ranks_deal_own(ranks_of(t->f));
+        const struct own_items *own = ranks_deal_own(ranks_of(t->f), w->kind);
         for (uint64_t i = 0; i < WORLD_ITEMS; i++)
             if (runs_has(&own->done, i) && !w->items[i])
                 world_fail(w, k, "item %d counts as done", (int)i);

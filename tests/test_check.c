@@ -241,7 +241,9 @@ START_TEST(lists_of_items_have_runs)
     runs[2] = (struct run){9, 8};
     ck_assert(!good(what));
     fill(what);
-    items_head()->flags = 4;
+    items_head()->flags = 7;
+    ck_assert(good(what));
+    items_head()->flags = 8;
     ck_assert(!good(what));
     for (int k = 0; k < 3; k++) {
         fill(what);

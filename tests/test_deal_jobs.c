@@ -31,13 +31,15 @@ static const char *plan;
 static pid_t pids[MOST];
 static float *model;
 static int founders, slow, first, threads = 1, stops = -1;    /* stops: after a few items */
+static uint64_t each;       /* items are units of a limit, and so many are taken at once; 0: not */
 
 /* Each of several threads has a part of the model for itself, from w on. */
-static bool is_made(struct descant *job, int rank, float *w, uint64_t item, bool alone)
+static bool is_made(struct descant *job, int rank, float *w, struct descant_items items, bool alone)
 {
     int part = threads > 1 ? (int)(w - model) / (N / MOST) : 0;
     int end = threads > 1 ? (part + 1) * (N / MOST) : N;
-    if (item >= (uint64_t)page->items)
+    if (items.from >= items.to || items.to > (uint64_t)page->items ||
+        items.to - items.from > (each ? each : 1))
         return false;
     for (int k = 0; k < STEPS; k++) {
         for (int i = part * (N / MOST); i < end; i++)
@@ -46,10 +48,26 @@ static bool is_made(struct descant *job, int rank, float *w, uint64_t item, bool
         if (!alone && descant_step(job) != DESCANT_OK)
             return false;
     }
-    page->times[item]++;
-    page->done[rank]++;
+    for (uint64_t item = items.from; item < items.to; item++)
+        page->times[item]++;
+    page->done[rank] += (int)(items.to - items.from);
     page->last_ns[rank] = clock_now_ns();
-    return descant_deal_done(job, item) == DESCANT_OK;
+    return (each ? descant_deal_spent(job, &items, true)
+                 : descant_deal_done(job, items.from)) == DESCANT_OK;
+}
+
+/* Now and then units are given back. */
+static descant_status take(struct descant *job, struct descant_items *items)
+{
+    static _Atomic int calls;
+    uint64_t item = 0;
+    descant_status status = each ? descant_deal_spend(job, 0.01, each, items)
+                                 : descant_deal_take(job, 0.01, &item);
+    if (!each && status == DESCANT_OK)
+        *items = (struct descant_items){item, item + 1};
+    if (!each || status != DESCANT_OK || items->from == DESCANT_NO_ITEM || calls++ % 10 != 5)
+        return status;
+    return descant_deal_spent(job, items, false) == DESCANT_OK ? DESCANT_TIMEOUT : DESCANT_ORDER;
 }
 
 struct worker {
@@ -63,13 +81,13 @@ struct worker {
 /* True: all have been dealt. */
 static bool work_on(struct descant *job, int rank, float *w, bool alone)
 {
-    uint64_t item = 0;
+    struct descant_items items = {0};
 
     for (;;) {
-        descant_status status = descant_deal_take(job, 0.01, &item);
-        if (status == DESCANT_OK && item == DESCANT_NO_ITEM)
+        descant_status status = take(job, &items);
+        if (status == DESCANT_OK && items.from == DESCANT_NO_ITEM)
             return true;
-        if (status == DESCANT_OK && !is_made(job, rank, w, item, alone))
+        if (status == DESCANT_OK && !is_made(job, rank, w, items, alone))
             return false;
         page->rest += status == DESCANT_OK && alone;
         if (status != DESCANT_OK && status != DESCANT_TIMEOUT)
@@ -116,9 +134,14 @@ static int train(int rank, int size)
     size_t n;
 
     if (descant_start(job) != DESCANT_OK ||
-        descant_deal_begin(job, &before, 1) != DESCANT_OK ||
-        descant_deal_end(job, (uint64_t)page->items) != DESCANT_OK)
+        (each && descant_deal_limit(job, 10, (uint64_t)page->items, each) != DESCANT_OK) ||
+        (!each && descant_deal_begin(job, &before, 1) != DESCANT_OK) ||
+        (!each && descant_deal_end(job, (uint64_t)page->items) != DESCANT_OK))
         return 2;
+    if (each && (descant_deal_limit(job, 0, 1, 0) != DESCANT_INVALID ||
+                 descant_deal_spend(job, 0, 0, known) != DESCANT_INVALID ||
+                 descant_deal_spent(job, &(struct descant_items){4, 4}, 1) != DESCANT_INVALID))
+        return 8;
     if (!work_in_threads(job, rank, w))
         return 3;
     if (descant_finish(job, DESCANT_FINAL_MEAN) != DESCANT_OK)
@@ -126,7 +149,7 @@ static int train(int rank, int size)
     if (rank == first && (descant_deal_rest(job) != DESCANT_OK ||
                           !work_on(job, rank, w, true)))
         return 5;
-    if (rank == first && (descant_deal_known(job, known, ITEMS, &n) != DESCANT_OK ||
+    if (rank == first && !each && (descant_deal_known(job, known, ITEMS, &n) != DESCANT_OK ||
                           n != 1 || known[0].from != 0 || known[0].to != (uint64_t)page->items))
         return 6;
     return descant_close(job) == DESCANT_OK ? 0 : 7;
@@ -222,6 +245,19 @@ START_TEST(each_item_is_done_once)
 }
 END_TEST
 
+START_TEST(each_unit_is_spent_once)
+{
+    static const char *const some[] = {"shadow-easgd", "ma,every=2", "none"};
+    slow = 1;
+    each = 3;
+    begin_all(some[_i], 3, ITEMS);
+    end_all(3, -1);
+    ck_assert_int_eq(count_twice(), 0);
+    ck_assert_int_eq(page->rest, 0);
+    ck_assert_int_eq(done_by_all(3), ITEMS - 10);
+}
+END_TEST
+
 /* A thread with an item waits, in its steps, for one that waits for an item. */
 START_TEST(threads_that_wait_for_each_other_end)
 {
@@ -251,9 +287,10 @@ END_TEST
 /* Also the coordinator; and at the end. */
 START_TEST(what_a_dead_one_had_is_done)
 {
-    int dies = _i % 2 ? 2 : 0, at = _i < 2 ? ITEMS / 4 : ITEMS - 14;
+    int dies = _i % 2 ? 2 : 0, at = _i % 4 < 2 ? ITEMS / 4 : ITEMS - 14;
 
     slow = dies;
+    each = _i < 4 ? 0 : 3;
     first = 1;
     begin_all(_i % 3 ? "shadow-ma" : "dasgd-delta,every=4,delay=2", 3, ITEMS);
     AWAIT(done_by_all(3) >= at && page->done[dies] > 0);
@@ -313,10 +350,12 @@ START_TEST(one_machine_deals_nothing)
     new_address("");
     job = open_here("none", 0, 1);
     ck_assert_int_eq(descant_deal_end(job, 1), DESCANT_ORDER);
+    ck_assert_int_eq(descant_deal_limit(job, 0, 1, 1), DESCANT_ORDER);
     descant_alloc(job, "w", 10);
     ck_assert_int_eq(descant_start(job), DESCANT_OK);
     ck_assert_int_eq(descant_deal_begin(job, NULL, 0), DESCANT_UNSUPPORTED);
     ck_assert(strstr(descant_last_error(), "on one machine"));
+    ck_assert_int_eq(descant_deal_limit(job, 0, 1, 1), DESCANT_UNSUPPORTED);
     descant_close(job);
 }
 END_TEST
@@ -385,7 +424,8 @@ int main(int argc, char **argv)
     tcase_add_loop_test(all, each_item_is_done_once, 0, PLANS);
     tcase_add_loop_test(all, threads_that_wait_for_each_other_end, 0, 4);
     tcase_add_loop_test(all, one_that_stops_early_holds_nobody_up, 0, 2);
-    tcase_add_loop_test(all, what_a_dead_one_had_is_done, 0, 4);
+    tcase_add_loop_test(all, what_a_dead_one_had_is_done, 0, 8);
+    tcase_add_loop_test(all, each_unit_is_spent_once, 0, 3);
     tcase_add_loop_test(all, deaths_and_comings, 0, 2);
     tcase_add_test(all, a_late_one_gets_its_share);
     tcase_add_test(all, one_machine_deals_nothing);

@@ -58,7 +58,7 @@ END_TEST
 enum { RANKS = 8, WORDS = 64, MOST = 200, STEP_NS = 1000000, PATIENCE_NS = 100000000,
        AHEAD_NS = 1000000000,
        AGAIN_NS = 200000000,
-       ITEM_STEPS = 40, TALK_STEPS = 250, FEW_ITEMS = 4, DEATH_STEPS = 60, CALM_STEPS = 400000 };
+       ITEM_STEPS = 40, TALK_STEPS = 250, FEW_ITEMS = 4, EACH = 6, DEATH_STEPS = 60, CALM_STEPS = 400000 };
 
 struct word {
     bool is_deal;
@@ -70,8 +70,8 @@ struct word {
 struct side {
     bool alive, member, ended, exchanging;
     uint64_t generation, epoch;         /* that this rank knows; it says ITEMS anew in each */
-    uint64_t busy_until, ended_ns;
-    uint64_t item;                      /* in work; UINT64_MAX: none */
+    uint64_t busy_until, ended_ns, takes;
+    struct run item;                    /* items in work; from UINT64_MAX: none */
     uint64_t slow;
     struct own_items own;
     struct leases leases;
@@ -83,6 +83,8 @@ static struct world {
     struct rng rng;
     int n;
     uint64_t items, now_ns, epoch;
+    uint64_t each;                      /* items that are taken at once, at most */
+    bool together;                      /* after each take a rank waits for all others' */
     bool knows_end, faults, was_fault, changes;     /* changes: of the dealer, now and then */
     int dealer;
     struct side of[RANKS];
@@ -91,6 +93,13 @@ static struct world {
     bool truth[MOST];                   /* in some result */
     unsigned done[MOST];
 } w;
+
+static const struct run NOTHING = {UINT64_MAX, UINT64_MAX};
+
+static bool is_idle(const struct side *s)
+{
+    return s->item.from == UINT64_MAX;
+}
 
 static uint64_t below(uint64_t n)
 {
@@ -101,13 +110,14 @@ static void begin_side(int k)
 {
     struct side *s = &w.of[k];
     static uint64_t generations;
-    *s = (struct side){.alive = true, .generation = ++generations, .item = UINT64_MAX,
+    *s = (struct side){.alive = true, .generation = ++generations, .item = NOTHING,
                        .slow = 1 + (below(3) ? 0 : below(20))};
     own_init(&s->own, AHEAD_NS);
-    ck_assert(own_begin(&s->own, NULL, 0, false));
+    ck_assert(own_begin(&s->own, NULL, 0, w.each, w.together));
     if (w.knows_end)
         own_end(&s->own, w.items);
     ck_assert(leases_init(&s->leases, w.n, PATIENCE_NS));
+    s->leases.each = w.each;
 }
 
 static void end_side(int k)
@@ -184,25 +194,38 @@ static void deal(int k)
         }
 }
 
+static bool waits_for_others(const struct side *s)
+{
+    for (int k = 0; w.together && k < w.n; k++)
+        if (w.of[k].alive && !w.of[k].ended && w.of[k].takes < s->takes)
+            return true;
+    return false;
+}
+
 /* Takes an item, is at it for a while, and brings it to an exchange now and then. */
 static void work(int k)
 {
     struct side *s = &w.of[k];
     bool good;
-    if (s->item != UINT64_MAX && w.now_ns >= s->busy_until) {
+    if (!is_idle(s) && w.now_ns >= s->busy_until) {
         ck_assert(own_done(&s->own, s->item));
-        s->in_work[s->item] = true;
-        s->item = UINT64_MAX;
+        for (uint64_t i = s->item.from; i < s->item.to; i++)
+            s->in_work[i] = true;
+        s->item = NOTHING;
         s->ended_ns = w.now_ns;
     }
-    if (s->item == UINT64_MAX && !s->ended && own_take(&s->own, &s->item, &good)) {
+    if (is_idle(s) && !s->ended && !waits_for_others(s) &&
+        own_take(&s->own, w.each, &s->item, &good)) {
         ck_assert(good);
-        s->ended = s->item == UINT64_MAX;
+        s->takes++;
+        s->ended = is_idle(s);
+        ck_assert(s->ended || (s->item.from < s->item.to &&
+                               s->item.to - s->item.from <= w.each));
         s->busy_until = w.now_ns + (1 + below(ITEM_STEPS)) * s->slow * STEP_NS;
-        if (!s->ended && s->item >= w.items) {  /* past the end */
-            own_end(&s->own, s->item);
+        if (!s->ended && s->item.to > w.items) {        /* past the end */
+            own_end(&s->own, s->item.from > w.items ? s->item.from : w.items);
             ck_assert(own_back(&s->own, s->item));
-            s->item = UINT64_MAX;
+            s->item = NOTHING;
         }
     }
     if (below(60))
@@ -306,8 +329,8 @@ static void nothing_is_done_that_is_not(void)
 static void end_alone(void)
 {
     struct side *s = &w.of[w.dealer];
+    struct run item;
     bool good;
-    uint64_t item;
     w.changes = false;
     for (int k = 0; k < w.n; k++)       /* a word more */
         w.of[k].own.news = true;
@@ -322,10 +345,11 @@ static void end_alone(void)
     own_finish(&s->own);
     s->own.alone = true;
     own_end(&s->own, w.items);
-    while (own_take(&s->own, &item, &good) && item != UINT64_MAX) {
-        ck_assert_msg(w.was_fault, "item %d was left", (int)item);
+    while (own_take(&s->own, w.each, &item, &good) && item.from != UINT64_MAX) {
+        ck_assert_msg(w.was_fault, "item %d was left", (int)item.from);
         ck_assert(own_done(&s->own, item));
-        w.truth[item] = true;
+        for (uint64_t i = item.from; i < item.to; i++)
+            w.truth[i] = true;
     }
 }
 
@@ -334,7 +358,7 @@ static bool all_ended(void)
     for (int k = 0; k < w.n; k++) {
         const struct own_items *o = &w.of[k].own;
         if (w.of[k].alive && (!w.of[k].ended || o->trained.n || o->brought.n || o->fresh.n ||
-                              o->told.n || w.of[k].item != UINT64_MAX))
+                              o->told.n || !is_idle(&w.of[k])))
             return false;
     }
     return true;
@@ -376,6 +400,8 @@ static void a_world(uint64_t seed, enum trouble trouble)
     rng_init(&w.rng, seed);
     w.n = 1 + (trouble == DEATH) + (int)below(RANKS - 1);
     w.items = trouble == DEATH ? MOST : below(MOST);
+    w.each = seed % 2 ? 1 : 1 + below(EACH);
+    w.together = trouble == NONE && seed % 3 == 0;
     w.knows_end = below(2);
     w.faults = faults;
     w.was_fault = false;
@@ -401,7 +427,7 @@ static void a_world(uint64_t seed, enum trouble trouble)
         step();
     ck_assert_msg(k < CALM_STEPS, "seed %d does not end", (int)seed);
     nothing_is_done_that_is_not();
-    if (trouble == NONE && w.knows_end && w.items >= FEW_ITEMS * (uint64_t)w.n)
+    if (trouble == NONE && !w.together && w.knows_end && w.items >= FEW_ITEMS * (uint64_t)w.n)
         all_end_together(seed);
     end_alone();
     for (uint64_t i = 0; i < w.items; i++) {
@@ -443,6 +469,56 @@ START_TEST(nothing_is_left_out)
 }
 END_TEST
 
+/* Where few are left a rank has what it takes at once, and not less. */
+START_TEST(small_items_are_dealt_each_at_a_time)
+{
+    struct leases l;
+    struct lease_deal deal;
+    const struct lease_items asks = {.serial = 1, .want = 10, .end = 39};
+    ck_assert(leases_init(&l, 2, 0));
+    leases_begin(&l, 1);
+    l.each = 10;
+    for (int k = 0; k < 2; k++)
+        ck_assert(leases_member(&l, k, 1) && leases_hear(&l, k, &asks));
+    ck_assert(leases_deal(&l, 0, &deal, 2));
+    ck_assert_uint_eq(deal.most, 0);
+    ck_assert_uint_eq(deal.grant.n, 1);
+    ck_assert_uint_eq(deal.grant.at[0].to, 10);
+    leases_fini(&l);
+}
+END_TEST
+
+/* Of a run that is not this rank's in whole, as after it has forgotten all, none is done. */
+START_TEST(what_was_not_taken_is_not_done)
+{
+    struct own_items o;
+    struct lease_deal deal = {.number = 1, .end = 8, .most = 8, .grant = {{{0, 8}}, 1, false}};
+    struct run run;
+    bool good;
+    own_init(&o, AHEAD_NS);
+    ck_assert(own_begin(&o, NULL, 0, 4, false) && own_hear(&o, &deal));
+    ck_assert(own_take(&o, 4, &run, &good) && good && run.from == 0 && run.to == 4);
+    ck_assert(own_done(&o, (struct run){0, 6}) && own_done(&o, (struct run){6, 7}));
+    ck_assert_uint_eq(o.trained.n, 0);
+    ck_assert(own_done(&o, run) && runs_count(&o.trained) == 4 && !o.open.n);
+    own_fini(&o);
+}
+END_TEST
+
+START_TEST(a_slow_rank_wants_what_it_takes_at_once)
+{
+    static struct lease_items items;
+    struct own_items o;
+    own_init(&o, AHEAD_NS);
+    ck_assert(own_begin(&o, NULL, 0, 10, false));
+    for (uint64_t k = 1; k < 10; k++) {
+        ck_assert(own_tell(&o, &items, k * 10 * AHEAD_NS));
+        ck_assert_uint_eq(items.want, 10);
+    }
+    own_fini(&o);
+}
+END_TEST
+
 int main(void)
 {
     TCase *sets = new_case("runs", 60), *worlds = new_case("worlds", 120);
@@ -451,5 +527,8 @@ int main(void)
     tcase_add_loop_test(worlds, another_dealer_knows_what_all_have, 0, 2);
     tcase_add_loop_test(worlds, others_do_what_a_dead_one_had, 0, 2);
     tcase_add_loop_test(worlds, nothing_is_left_out, 0, 2);
+    tcase_add_test(worlds, small_items_are_dealt_each_at_a_time);
+    tcase_add_test(worlds, what_was_not_taken_is_not_done);
+    tcase_add_test(worlds, a_slow_rank_wants_what_it_takes_at_once);
     return run_cases(sets, worlds, NULL);
 }

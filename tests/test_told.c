@@ -308,6 +308,36 @@ START_TEST(another_signal_ends_it_at_once)
 }
 END_TEST
 
+static bool is_cut_short;               /* a last exchange */
+
+descant_status __real_descant_part(struct descant *job_, double most_s);
+descant_status __wrap_descant_part(struct descant *job_, double most_s);
+descant_status __wrap_descant_part(struct descant *job_, double most_s)
+{
+    if (is_cut_short && !(most_s > 15 && most_s <= 25))
+        _exit(99);
+    return __real_descant_part(job_, is_cut_short ? 0.5 : most_s);
+}
+
+/* The same. The leaver waits for as long as a spot notice allows, and says what it gave up. */
+START_TEST(the_others_do_not_come)
+{
+    static const char begins[] = ") has left: SIGTERM; the others go on without its last ";
+    struct train_options o = of_job();
+    o.sync = "ma,every=1000000";
+    o.checkpoint = NULL;
+    is_cut_short = true;
+    begin_all(&o);
+    kill(pids[1], SIGTERM);
+    ck_assert_msg(end_within(pids[1], 20) == 0, "%s", said);
+    says("the others did not come within 0.5 s");
+    says(begins);
+    ck_assert_double_ge(strtod(strstr(said, begins) + strlen(begins), NULL),
+                        logged_of(1, "summary", "examples") / (double)o.batch);
+    end_others(1);
+}
+END_TEST
+
 /* --- all hosts in one view --- */
 
 /* In the last table. */
@@ -407,6 +437,78 @@ START_TEST(the_others_train_what_a_dead_one_had)
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     says("nothing is left to train");
     ck_assert_uint_eq(r.own.n, 0);
+}
+END_TEST
+
+/* --examples is one limit for all hosts: exactly so many are trained, by need. */
+enum { LIMIT = 2 * ROWS + 1 };
+
+static void begin_limited(const char *sync, int each_ms, int slow_ms)
+{
+    struct train_options o = of_job();
+    o.sync = sync;
+    o.examples = LIMIT;
+    o.workers = 2;
+    o.checkpoint = NULL;
+    for (int k = 0; k < TRAINERS; k++) {
+        each_batch_us = 1000 * (useconds_t)(k == 2 ? slow_ms : each_ms);
+        begin_one(&o, k);
+    }
+}
+
+static void all_but_end(int gone)
+{
+    for (int k = 0; k < TRAINERS; k++)
+        if (k != gone)
+            ck_assert_msg(end_within(pids[k], 60) == 0, "%s", said);
+}
+
+START_TEST(a_limit_is_dealt_by_need)
+{
+    static const char *plans[] = {"shadow-easgd", "ma,every=40", "allreduce"};
+    double least = INFINITY, most = 0;
+    begin_limited(plans[_i], 1, 20);
+    all_but_end(-1);
+    ck_assert_msg(examples_of_all() == LIMIT, "%.0f examples", examples_of_all());
+    for (int k = 0; k < TRAINERS; k++) {
+        double s = logged_of(k, "summary", "seconds");
+        least = fmin(least, s);
+        most = fmax(most, s);
+    }
+    ck_assert_msg(most < least + 1, "hosts end from %g s to %g s", least, most);
+    if (_i == 0)
+        ck_assert_double_gt(logged_of(0, "summary", "examples"),
+                            3 * logged_of(2, "summary", "examples"));
+}
+END_TEST
+
+/* A trainer dies or leaves in the middle, or dies in its first steps when all the rest is done, so
+ * that the first host does these alone. Where no exchange merges before the end the others train
+ * the limit; else the leaver's steps count, too. */
+START_TEST(what_a_host_loses_of_a_limit_is_trained_by_others)
+{
+    enum { DIES, LOSES, DIES_LATE, LEAVES };
+    bool leaves = _i == LOSES || _i == LEAVES, late = _i == DIES_LATE;
+    double all = 0;
+    is_cut_short = _i == LOSES;
+    begin_limited(_i == LEAVES ? "shadow-easgd" : "ma,every=1000000", late ? 1 : 12,
+                  late ? 8000 : 20);
+    int64_t in_work = 2 * of_job().batch;
+    WAIT_UNTIL(logged("whole", "examples") >= (double)(late ? LIMIT - in_work : ROWS / 2), "%s",
+               (read_said(), said));
+    if (!late)
+        wait_trained(2, 1);
+    kill(pids[2], leaves ? SIGTERM : SIGKILL);
+    ck_assert_int_eq(end_within(pids[2], 20), leaves ? 0 : 128 + SIGKILL);
+    if (leaves)
+        says(_i == LEAVES ? " has left: SIGTERM; its steps are with the others, which go on\n"
+                          : " has left: SIGTERM; the others go on without its last ");
+    all_but_end(2);
+    if (late)
+        says("a trainer ended or died with a part of the data: its chunks are trained by this one");
+    for (int k = 0; k < (_i == LEAVES ? TRAINERS : TRAINERS - 1); k++)
+        all += logged_of(k, "summary", "examples");
+    ck_assert_msg(all == LIMIT, "%.0f examples:\n%s", all, said);
 }
 END_TEST
 
@@ -615,10 +717,13 @@ int main(int argc, char **argv)
     tcase_add_test(leave, one_is_told_and_dies);
     tcase_add_test(leave, a_file_of_another_run_is_not_taken_over);
     tcase_add_test(whole, the_summary_has_all_hosts_and_the_slow_one);
+    tcase_add_loop_test(whole, a_limit_is_dealt_by_need, 0, 3);
+    tcase_add_loop_test(whole, what_a_host_loses_of_a_limit_is_trained_by_others, 0, 4);
     tcase_add_test(whole, patience_ends_all);
     tcase_add_loop_test(whole, the_others_train_what_a_dead_one_had, 0, 2);
     tcase_add_loop_test(whole, those_that_have_gone_stay_in_the_table, 0, 2);
     tcase_add_test(twice, another_signal_ends_it_at_once);
+    tcase_add_test(twice, the_others_do_not_come);
     tcase_add_loop_test(all, all_end_where_that_is_asked, 0, 2);
     tcase_add_test(all, trainers_of_one_machine_end_together);
     tcase_add_test(mpi, ranks_of_one_host_do_not_leave);

@@ -368,7 +368,7 @@ END_TEST
  * done; there are 64 at most. */
 struct deal {
     bool none;                  /* there never is one */
-    uint64_t asked, next, done, limit, granted;
+    uint64_t asked, next, done, limit, granted, spent, grants;
     uint64_t at[FEED_BLOCKS];
     int back, ended;
 };
@@ -397,13 +397,23 @@ static void deal_given_up(void *of, int place, bool done)
     d->back += !done;
 }
 
-static size_t deal_grant(void *of, size_t n, double *place)
+/* Each fifth time there is none now. */
+static size_t deal_grant(void *of, size_t n, struct feed_grant *grant)
 {
     struct deal *d = of;
-    *place = -1;
+    if (d->grants++ % 5 == 0)
+        return FEED_LATER;
+    grant->from = d->granted;
     n = d->limit - d->granted < n ? (size_t)(d->limit - d->granted) : n;
     d->granted += n;
     return n;
+}
+
+static void deal_spent(void *of, uint64_t from, size_t n)
+{
+    struct deal *d = of;
+    ck_assert(from < d->granted && from + n <= d->granted);
+    d->spent += n;
 }
 
 static double deal_granted(void *of)
@@ -419,6 +429,7 @@ static struct feed *deal_to(struct deal *d, struct feed_claims *claims)
     struct feed *feed;
     *claims = (struct feed_claims){.claim = deal_claim, .past_end = deal_ended,
                                    .give_up = deal_given_up, .grant = deal_grant,
+                                   .spent = deal_spent,
                                    .granted = deal_granted, .of = d};
     const struct feed_options o = {
         .data = {.paths = &path, .n_paths = 1, .format = DATA_CRITEO, .chunk_bytes = 128 << 10,
@@ -449,6 +460,7 @@ START_TEST(a_chunk_is_done_once_all_of_it_is)
             ck_assert_uint_eq(d.done & 3, 2);
             feed_done(feed, &kept);
         }
+        ck_assert_uint_eq(d.spent, d.limit);
         feed_stop(feed);
         uint64_t claimed = (UINT64_C(1) << d.next) - 1;
         ck_assert(d.done && (d.done & (d.done + 1)) == 0);

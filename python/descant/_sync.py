@@ -769,10 +769,11 @@ class Sync:
         kind told. It returns at once, and does not end this trainer."""
         self._job.call(library.descant_tell)
 
-    def part(self, seconds: float = 5.0) -> bool:
+    def part(self, seconds: float = 25.0) -> bool:
         """Ends this trainer alone, in place of finish, while the others train on: its last steps go
-        into one more exchange. Then close it. False: the others did not come to that in time, and
-        have its work up to its last round."""
+        into one more exchange, for which it waits so long at most: the notice of a spot instance
+        leaves 30 s. Then close it. False: the others did not come to that in time, and have its
+        work up to its last round."""
         if self._finished:
             return True
         self._bind_states()

@@ -350,19 +350,32 @@ struct fabric_agree {
     void (*missing)(struct fabric *f, struct awaited *awaited);
 };
 
+/* Items (descant_deal_begin), and units of a limit (descant_deal_limit). */
+enum deal_kind { DEAL_ITEMS, DEAL_UNITS, DEAL_KINDS };
+
+struct fabric_work {
+    const struct descant_items *done;   /* (n) before this job */
+    size_t n;
+    uint64_t each;                      /* that a take asks for, at most */
+    bool waits;                         /* of this trainer's threads one may wait, in a
+                                           step, for another one that waits for items */
+};
+
 /* Work by need (descant_deal_begin and what follows it). Any thread calls these. */
 struct fabric_deal {
-    /* waits: of this trainer's threads one may wait, in a step, for another one that waits
-     * for an item. False: no memory. */
-    bool (*begin)(struct fabric *f, const struct descant_items *done, size_t n,
-                  bool waits);
-    void (*end)(struct fabric *f, uint64_t end);
-    /* False: none is here now. *item DESCANT_NO_ITEM: all have been dealt. */
-    bool (*take)(struct fabric *f, uint64_t *item);
-    void (*done)(struct fabric *f, uint64_t item);
-    void (*back)(struct fabric *f, uint64_t item);
-    /* An exchange begins: it brings all items that are done. Then: it has merged; or a
-     * state has replaced what this trainer has trained. */
+    /* False: no memory. */
+    bool (*begin)(struct fabric *f, enum deal_kind kind, const struct fabric_work *work);
+    void (*end)(struct fabric *f, enum deal_kind kind, uint64_t end);
+    /* Items that follow each other. False: none is here now. From DESCANT_NO_ITEM: all
+     * have been dealt. */
+    bool (*take)(struct fabric *f, enum deal_kind kind, uint64_t most,
+                 struct descant_items *items);
+    void (*done)(struct fabric *f, enum deal_kind kind,
+                 const struct descant_items *items);
+    void (*back)(struct fabric *f, enum deal_kind kind,
+                 const struct descant_items *items);
+    /* An exchange begins: it brings all items that are done, of both kinds. Then: it has
+     * merged; or a state has replaced what this trainer has trained. */
     void (*brings)(struct fabric *f);
     void (*merged)(struct fabric *f);
     void (*lost)(struct fabric *f);

@@ -378,7 +378,7 @@ static bool items(const struct check *c)
     struct run run;
 
     memcpy(&head, at, sizeof head);
-    if (head.flags > 3 || head.n[0] > LEASES_RUNS || head.n[1] > LEASES_RUNS ||
+    if (head.flags > 7 || head.n[0] > LEASES_RUNS || head.n[1] > LEASES_RUNS ||
         head.n[2] > LEASES_RUNS)
         return refuse(c, "lists of %u, %u and %u, flags %u", head.n[0], head.n[1],
                       head.n[2], head.flags);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Items for ranks by need. leases.c and lessee.c have the rules, this file their words:
+/* Items for ranks by need, and units of a limit, which are dealt alike, in a stream of
+ * their own. leases.c and lessee.c have the rules, this file their words:
  *
  *   ITEMS  to the coordinator: said when a rank wants items, has news, or begins its
  *          finish; to each coordinator of a later epoch; and again each dead / 4, until
@@ -15,16 +16,20 @@
 
 enum { AGAIN = 4 /* in the time `dead` */ };
 #define FIXED_AHEAD_NS UINT64_C(60000000000)    /* nobody who is cut off is put out */
-enum { TRAINED_WIDE = 1, HELD_WIDE = 2, OVER = 1, FINAL = 2 };
+enum { TRAINED_WIDE = 1, HELD_WIDE = 2, OVER = 1, FINAL = 2, OF_UNITS = 4 };
 
-struct ranks_deal {
-    pthread_mutex_t lock;
+struct stream {
     struct own_items own;
-    bool starved;               /* there was no memory; under the lock */
     struct leases leases;
     bool deals, was_member, soon;
     uint64_t epoch, said_epoch; /* of the leases; of the last ITEMS */
     int n_left;
+};
+
+struct ranks_deal {
+    pthread_mutex_t lock;
+    bool starved;               /* there was no memory; under the lock */
+    struct stream of[DEAL_KINDS];
     struct {
         struct ranks_items head;
         struct run runs[3 * LEASES_RUNS];
@@ -43,9 +48,13 @@ descant_status ranks_deal_init(struct ranks *m)
     if (!d)
         return DESCANT_MEMORY;
     pthread_mutex_init(&d->lock, NULL);
-    own_init(&d->own, m->place.fixed ? FIXED_AHEAD_NS : m->dead_ns);
     uint64_t patience_ns = m->place.fixed ? 0 : m->dead_ns;
-    bool good = !m->lead || leases_init(&d->leases, m->place.size, patience_ns);
+    bool good = true;
+    for (int kind = 0; kind < DEAL_KINDS; kind++) {
+        struct stream *s = &d->of[kind];
+        own_init(&s->own, m->place.fixed ? FIXED_AHEAD_NS : m->dead_ns);
+        good &= !m->lead || leases_init(&s->leases, m->place.size, patience_ns);
+    }
     return good ? DESCANT_OK : DESCANT_MEMORY;
 }
 
@@ -54,28 +63,29 @@ void ranks_deal_fini(struct ranks *m)
     if (!m->deal)
         return;
     pthread_mutex_destroy(&m->deal->lock);
-    own_fini(&m->deal->own);
-    leases_fini(&m->deal->leases);
+    for (int kind = 0; kind < DEAL_KINDS; kind++) {
+        own_fini(&m->deal->of[kind].own);
+        leases_fini(&m->deal->of[kind].leases);
+    }
     memory_give(m->deal);
 }
 
 /* Members that have come or gone since the last look. Where the link is fixed they can
  * only leave. */
-static bool look_members(struct ranks *m)
+static bool look_members(struct ranks *m, struct stream *s)
 {
-    struct ranks_deal *d = m->deal;
     uint64_t epoch = ledger_view(m->ledger).epoch;
     bool good = true;
 
-    if (!d->deals)
-        leases_begin(&d->leases, m->now_ns);
-    if (d->deals && epoch == d->epoch && d->n_left == m->lead->n_left)
+    if (!s->deals)
+        leases_begin(&s->leases, m->now_ns);
+    if (s->deals && epoch == s->epoch && s->n_left == m->lead->n_left)
         return true;
-    d->deals = true;
-    d->epoch = epoch;
-    d->n_left = m->lead->n_left;
+    s->deals = true;
+    s->epoch = epoch;
+    s->n_left = m->lead->n_left;
     for (int k = 0; k < m->place.size; k++)
-        good &= leases_member(&d->leases, k,
+        good &= leases_member(&s->leases, k,
                               m->place.fixed ? !m->lead->peers[k].left : m->members[k]);
     return good;
 }
@@ -104,7 +114,12 @@ static bool tell(struct ranks *m, int rank, enum ranks_what what, size_t n)
                       sizeof d->out.head + n * sizeof *d->out.runs);
 }
 
-static void say_items(struct ranks *m)
+static uint32_t flag_of(enum deal_kind kind)
+{
+    return kind == DEAL_UNITS ? OF_UNITS : 0;
+}
+
+static void say_items(struct ranks *m, enum deal_kind kind)
 {
     struct ranks_deal *d = m->deal;
     const struct lease_items *items = &d->items;
@@ -113,13 +128,13 @@ static void say_items(struct ranks *m)
         .serial = items->serial, .grant = items->have, .want = items->want,
         .stock = items->stock, .end = items->end,
         .flags = (items->trained.wide ? TRAINED_WIDE : 0) |
-                 (items->held.wide ? HELD_WIDE : 0)};
+                 (items->held.wide ? HELD_WIDE : 0) | flag_of(kind)};
     size_t n = put(d, put(d, put(d, 0, 0, &items->trained), 1, &items->held), 2,
                    &items->done);
     tell(m, m->coordinator, WORD_ITEMS, n);
 }
 
-static void say_deal(struct ranks *m, int rank)
+static void say_deal(struct ranks *m, int rank, enum deal_kind kind)
 {
     struct ranks_deal *d = m->deal;
     const struct lease_deal *deal = &d->deal;
@@ -127,7 +142,7 @@ static void say_deal(struct ranks *m, int rank)
     d->out.head = (struct ranks_items){
         .serial = deal->heard, .grant = deal->number, .end = deal->end,
         .stock = deal->most,
-        .flags = (deal->over ? OVER : 0) | (deal->final ? FINAL : 0)};
+        .flags = (deal->over ? OVER : 0) | (deal->final ? FINAL : 0) | flag_of(kind)};
     size_t n = put(d, put(d, put(d, 0, 0, &deal->grant), 1, &deal->pending), 2,
                    &deal->done);
     tell(m, rank, WORD_DEAL, n);
@@ -137,6 +152,7 @@ static void hear_items(struct ranks *m, int from, const struct ranks_items *head
                        const char *at)
 {
     struct ranks_deal *d = m->deal;
+    struct stream *s = &d->of[head->flags & OF_UNITS ? DEAL_UNITS : DEAL_ITEMS];
     struct lease_items *items = &d->items;
 
     items->serial = head->serial;
@@ -149,13 +165,14 @@ static void hear_items(struct ranks *m, int from, const struct ranks_items *head
     take(&items->done, at, head->n[2]);
     items->trained.wide = head->flags & TRAINED_WIDE;
     items->held.wide = head->flags & HELD_WIDE;
-    if (m->leads && !(look_members(m) && leases_hear(&d->leases, from, items)))
+    if (m->leads && !(look_members(m, s) && leases_hear(&s->leases, from, items)))
         ranks_fail(m, DESCANT_MEMORY, "no memory for items");
 }
 
 static void hear_deal(struct ranks *m, const struct ranks_items *head, const char *at)
 {
     struct ranks_deal *d = m->deal;
+    struct stream *s = &d->of[head->flags & OF_UNITS ? DEAL_UNITS : DEAL_ITEMS];
     struct lease_deal deal = {.heard = head->serial, .number = head->grant,
                               .end = head->end, .most = head->stock,
                               .over = head->flags & OVER,
@@ -165,9 +182,9 @@ static void hear_deal(struct ranks *m, const struct ranks_items *head, const cha
     at = take(&deal.pending, at, head->n[1]);
     take(&deal.done, at, head->n[2]);
     pthread_mutex_lock(&d->lock);
-    d->starved |= !own_hear(&d->own, &deal);
+    d->starved |= !own_hear(&s->own, &deal);
     pthread_mutex_unlock(&d->lock);
-    d->soon |= deal.heard == 0;         /* the dealer asks what this rank has */
+    s->soon |= deal.heard == 0;         /* the dealer asks what this rank has */
     m->moved = true;
 }
 
@@ -187,33 +204,37 @@ void ranks_deal_hear(struct ranks *m, int from, const struct ranks_word *word)
 
 /* --- the coordinator --- */
 
-static void deal_all(struct ranks *m)
+static void deal_all(struct ranks *m, enum deal_kind kind)
 {
     struct ranks_deal *d = m->deal;
+    struct stream *s = &d->of[kind];
 
-    if (!look_members(m))
+    if (!look_members(m, s))
         ranks_fail(m, DESCANT_MEMORY, "no memory for items");
     for (int k = 0; k < m->place.size; k++)
-        if (leases_deal(&d->leases, k, &d->deal, m->now_ns))
-            say_deal(m, k);
+        if (leases_deal(&s->leases, k, &d->deal, m->now_ns))
+            say_deal(m, k, kind);
 }
 
 /* A mean has the work of all but those whose vectors are not finite; a state, its
  * source's. */
 void ranks_deal_final(struct ranks *m, int source)
 {
-    struct ranks_deal *d = m->deal;
     bool good = true;
 
-    if (!d || !d->deals)
-        return;
-    leases_final(&d->leases);
-    for (int k = 0; k < m->place.size; k++)
-        if (m->list[k].seq && (source < 0 ? !m->lead->peers[k].offer.bad : k == source))
-            good &= leases_final_of(&d->leases, k);
+    for (int kind = 0; m->deal && kind < DEAL_KINDS; kind++) {
+        struct stream *s = &m->deal->of[kind];
+        if (!s->deals)
+            continue;
+        leases_final(&s->leases);
+        for (int k = 0; k < m->place.size; k++)
+            if (m->list[k].seq &&
+                (source < 0 ? !m->lead->peers[k].offer.bad : k == source))
+                good &= leases_final_of(&s->leases, k);
+        deal_all(m, (enum deal_kind)kind);
+    }
     if (!good)
         ranks_fail(m, DESCANT_MEMORY, "no memory for items");
-    deal_all(m);
 }
 
 /* --- a turn --- */
@@ -225,8 +246,10 @@ void ranks_deal_soon(struct ranks *m)
     if (!d)
         return;
     pthread_mutex_lock(&d->lock);
-    d->soon |= d->own.begun;
-    own_finish(&d->own);
+    for (int kind = 0; kind < DEAL_KINDS; kind++) {
+        d->of[kind].soon |= d->of[kind].own.begun;
+        own_finish(&d->of[kind].own);
+    }
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -237,7 +260,8 @@ void ranks_deal_ended(struct ranks *m)
     if (!d)
         return;
     pthread_mutex_lock(&d->lock);
-    d->starved |= !own_ended(&d->own);
+    for (int kind = 0; kind < DEAL_KINDS; kind++)
+        d->starved |= !own_ended(&d->of[kind].own);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -248,63 +272,64 @@ void ranks_deal_forget(struct ranks *m)
     if (!d)
         return;
     pthread_mutex_lock(&d->lock);
-    own_forget(&d->own);
+    for (int kind = 0; kind < DEAL_KINDS; kind++)
+        own_forget(&d->of[kind].own);
     pthread_mutex_unlock(&d->lock);
 }
 
 /* A word, or its answer, may be lost. */
-static bool is_lost(const struct ranks *m)
+static bool is_lost(const struct ranks *m, const struct own_items *own)
 {
-    const struct own_items *own = &m->deal->own;
     return !m->place.fixed && own->heard < own->serial &&
            m->now_ns - own->said_ns > m->dead_ns / AGAIN;
 }
 
 /* A rank that takes no items says what it has, which is nothing, where it is asked. */
-static void tell_own(struct ranks *m)
+static void tell_own(struct ranks *m, enum deal_kind kind)
 {
     struct ranks_deal *d = m->deal;
+    struct stream *s = &d->of[kind];
     const struct ledger_view view = ledger_view(m->ledger);
 
     pthread_mutex_lock(&d->lock);
-    if (d->was_member && !view.member)
-        own_drop(&d->own);
-    d->was_member = view.member;
-    bool due = view.member &&
-               (d->soon || (d->own.begun && (d->said_epoch != view.epoch || is_lost(m) ||
-                                             own_due(&d->own, m->now_ns))));
+    if (s->was_member && !view.member)
+        own_drop(&s->own);
+    s->was_member = view.member;
+    s->leases.each = s->own.each;
+    bool due = s->own.begun && (s->said_epoch != view.epoch || is_lost(m, &s->own) ||
+                                own_due(&s->own, m->now_ns));
+    due = view.member && (due || s->soon);
     if (due)
-        d->starved |= !own_tell(&d->own, &d->items, m->now_ns);
+        d->starved |= !own_tell(&s->own, &d->items, m->now_ns);
     bool starved = d->starved;
     pthread_mutex_unlock(&d->lock);
-    d->soon &= !due;
-    d->said_epoch = view.epoch;
+    s->soon &= !due;
+    s->said_epoch = view.epoch;
     if (starved)
         ranks_fail(m, DESCANT_MEMORY, "no memory for items");
     else if (due)
-        say_items(m);
+        say_items(m, kind);
 }
 
 void ranks_deal_turn(struct ranks *m)
 {
-    struct ranks_deal *d = m->deal;
-
-    if (!d || !m->started)
-        return;
-    d->deals &= m->leads;
-    tell_own(m);
-    if (m->leads)
-        deal_all(m);
+    for (int kind = 0; m->deal && m->started && kind < DEAL_KINDS; kind++) {
+        m->deal->of[kind].deals &= m->leads;
+        tell_own(m, (enum deal_kind)kind);
+        if (m->leads)
+            deal_all(m, (enum deal_kind)kind);
+    }
 }
 
-const struct own_items *ranks_deal_own(const struct ranks *m)
+const struct own_items *ranks_deal_own(const struct ranks *m, enum deal_kind kind)
 {
-    return &m->deal->own;
+    return &m->deal->of[kind].own;
 }
 
-const struct leases *ranks_deal_leases(const struct ranks *m)
+const struct leases *ranks_deal_leases(const struct ranks *m, enum deal_kind kind)
 {
-    return m->deal->deals ? &m->deal->leases : NULL;
+    const struct stream *s = &m->deal->of[kind];
+    return s->deals ? &s->leases : NULL;
 }
 
 /* --- the table --- */
@@ -322,61 +347,74 @@ static void leave(struct ranks_deal *d, bool good)
     pthread_mutex_unlock(&d->lock);
 }
 
+static struct run run_of(const struct descant_items *items)
+{
+    return (struct run){items->from, items->to};
+}
+
 /* The job's own list counts for a rank that has come late. */
-static bool begin(struct fabric *f, const struct descant_items *done, size_t n,
-                  bool waits)
+static bool begin(struct fabric *f, enum deal_kind kind, const struct fabric_work *work)
 {
     struct ranks_deal *d = enter(f);
-    const struct run *runs = (const struct run *)(const void *)done;
-    bool good = own_begin(&d->own, runs, f->joined ? 0 : n, waits);
+    const struct run *done = (const struct run *)(const void *)work->done;
+    bool good = own_begin(&d->of[kind].own, done, f->joined ? 0 : work->n, work->each,
+                          work->waits);
 
     pthread_mutex_unlock(&d->lock);
     return good;
 }
 
-static void set_end(struct fabric *f, uint64_t end)
+static void set_end(struct fabric *f, enum deal_kind kind, uint64_t end)
 {
     struct ranks_deal *d = enter(f);
-    own_end(&d->own, end);
+    own_end(&d->of[kind].own, end);
     leave(d, true);
 }
 
-static bool take_item(struct fabric *f, uint64_t *item)
+static bool take_items(struct fabric *f, enum deal_kind kind, uint64_t most,
+                       struct descant_items *items)
 {
     struct ranks_deal *d = enter(f);
-    bool good, some = own_take(&d->own, item, &good);
+    struct run run;
+    bool good, some = own_take(&d->of[kind].own, most, &run, &good);
+
     leave(d, good);
+    *items = (struct descant_items){run.from, run.to};
     return some;
 }
 
-static void done(struct fabric *f, uint64_t item)
+static void done(struct fabric *f, enum deal_kind kind, const struct descant_items *items)
 {
     struct ranks_deal *d = enter(f);
-    leave(d, own_done(&d->own, item));
+    leave(d, own_done(&d->of[kind].own, run_of(items)));
 }
 
-static void give_back(struct fabric *f, uint64_t item)
+static void give_back(struct fabric *f, enum deal_kind kind,
+                      const struct descant_items *items)
 {
     struct ranks_deal *d = enter(f);
-    leave(d, own_back(&d->own, item));
+    leave(d, own_back(&d->of[kind].own, run_of(items)));
 }
 
 static void brings(struct fabric *f)
 {
     struct ranks_deal *d = enter(f);
-    leave(d, own_brings(&d->own));
+    bool good = own_brings(&d->of[DEAL_ITEMS].own);
+    leave(d, own_brings(&d->of[DEAL_UNITS].own) && good);
 }
 
 static void merged(struct fabric *f)
 {
     struct ranks_deal *d = enter(f);
-    leave(d, own_merged(&d->own));
+    bool good = own_merged(&d->of[DEAL_ITEMS].own);
+    leave(d, own_merged(&d->of[DEAL_UNITS].own) && good);
 }
 
 static void lost(struct fabric *f)
 {
     struct ranks_deal *d = enter(f);
-    own_lost(&d->own);
+    for (int kind = 0; kind < DEAL_KINDS; kind++)
+        own_lost(&d->of[kind].own);
     leave(d, true);
 }
 
@@ -385,7 +423,7 @@ static size_t known(struct fabric *f, struct descant_items *out, size_t room)
     struct ranks_deal *d = enter(f);
     struct runs all = {0};
 
-    leave(d, own_known(&d->own, &all));
+    leave(d, own_known(&d->of[DEAL_ITEMS].own, &all));
     for (size_t k = 0; k < all.n && k < room; k++)
         out[k] = (struct descant_items){all.at[k].from, all.at[k].to};
     size_t n = all.n;
@@ -396,14 +434,15 @@ static size_t known(struct fabric *f, struct descant_items *out, size_t room)
 static void rest(struct fabric *f)
 {
     struct ranks_deal *d = enter(f);
-    d->own.alone = true;
+    for (int kind = 0; kind < DEAL_KINDS; kind++)
+        d->of[kind].own.alone = true;
     leave(d, true);
 }
 
 const struct fabric_deal ranks_deals = {
     .begin = begin,
     .end = set_end,
-    .take = take_item,
+    .take = take_items,
     .done = done,
     .back = give_back,
     .brings = brings,

@@ -158,8 +158,10 @@ bool leases_hear(struct leases *l, int rank, const struct lease_items *items)
 void leases_final(struct leases *l)
 {
     runs_fini(&l->pending);
-    l->final = true;
-    tell_all(l);
+    for (int k = 0; k < l->size && !l->final; k++)
+        l->final = l->of[k].told;
+    if (l->final)
+        tell_all(l);
 }
 
 /* The last run of a list may be the wide one: those items are done twice then. */
@@ -258,8 +260,11 @@ bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t n
     if (!of->generation || !(of->asks || of->tell))
         return false;
     count(l);
+    uint64_t each = l->each ? l->each : 1;
     uint64_t most =
         l->n_left == UINT64_MAX ? UINT64_MAX : l->n_left / (2 * (uint64_t)l->members);
+    most = most < each ? 0 : most;
+    uint64_t least = most ? most : each;
     bool asks = of->asks && !of->grant.n;
     bool early = now_ns - l->since_ns < l->patience_ns && !l->all_told;
     bool waits = asks && (early || (!l->n_free && l->n_left));
@@ -271,7 +276,7 @@ bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t n
     if (waits && !of->tell)
         return false;
     if (asks && !waits && !over)
-        grant(l, of, of->want < most ? of->want : most + !most);
+        grant(l, of, of->want < least ? of->want : least);
     of->asks = waits;
     of->tell = false;
     *deal = (struct lease_deal){.heard = of->heard, .number = of->given, .end = l->end,

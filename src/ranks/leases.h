@@ -22,7 +22,10 @@
  *      But no rank has more than `most` in stock: half of all that is not in work yet, in
  *      equal parts. When nothing is free, those that have more give it back. In the end
  *      `most` is 0, each rank has one item in work and none in stock, and all end within
- *      the time that one item takes. */
+ *      the time that one item takes.
+ *
+ * Where items are small they are taken `each` at a time, in runs: in 5, `each` items then
+ * stand for one, and a `most` below that is 0. */
 #ifndef LEASES_H
 #define LEASES_H
 
@@ -30,7 +33,7 @@
 
 enum {
     LEASES_RUNS = 256,                  /* of a list in a word, at most */
-    LEASES_WANT = 1 << 16               /* items, at most */
+    LEASES_WANT = 1 << 26               /* items, at most */
 };
 
 struct lease_list {
@@ -77,6 +80,7 @@ struct leases {
     uint64_t patience_ns, since_ns;     /* this rank deals since then */
     struct runs pending;                /* trained by those who are in the final round */
     bool final;
+    uint64_t each;                      /* set by the caller; 0 is 1 */
     bool changed;                       /* since these were counted: */
     uint64_t n_free, n_left;
     bool all_told;
@@ -111,7 +115,8 @@ bool leases_final_of(struct leases *l, int rank);
  * as far as this rank knows, also by others. */
 struct own_items {
     bool begun, alone;                  /* alone: takes what nobody has done */
-    bool waits;                         /* see struct fabric_deal, begin */
+    bool waits;                         /* see struct fabric_work */
+    uint64_t each;                      /* items that one take asks for, at most */
     struct runs stock, open, trained, brought, fresh, told, done;
     struct runs pending;                /* see struct lease_deal */
     uint64_t end;
@@ -134,17 +139,19 @@ struct own_items {
 
 void own_fini(struct own_items *o);
 void own_init(struct own_items *o, uint64_t ahead_ns);
-bool own_begin(struct own_items *o, const struct run *done, size_t n, bool waits);
+bool own_begin(struct own_items *o, const struct run *done, size_t n, uint64_t each,
+               bool waits);
 /* no more is to be taken, but alone */
 void own_finish(struct own_items *o);
 
 /* The items that are done, and all that this rank has trained. */
 bool own_known(const struct own_items *o, struct runs *known);
 
-/* False: there is none. UINT64_MAX: all have been dealt. *good: false: no memory. */
-bool own_take(struct own_items *o, uint64_t *item, bool *good);
-bool own_done(struct own_items *o, uint64_t item);
-bool own_back(struct own_items *o, uint64_t item);
+/* Up to `most` items that follow each other. False: there is none. From UINT64_MAX: all
+ * have been dealt. *good: false: no memory. */
+bool own_take(struct own_items *o, uint64_t most, struct run *run, bool *good);
+bool own_done(struct own_items *o, struct run run);
+bool own_back(struct own_items *o, struct run run);
 bool own_brings(struct own_items *o);
 bool own_merged(struct own_items *o);
 void own_lost(struct own_items *o);         /* what is trained, but not merged */

@@ -13,11 +13,14 @@ enum {
 void own_init(struct own_items *o, uint64_t ahead_ns)
 {
     *o = (struct own_items){
-        .end = UINT64_MAX, .most = UINT64_MAX, .ahead_ns = ahead_ns, .want = 1};
+        .end = UINT64_MAX, .most = UINT64_MAX, .ahead_ns = ahead_ns, .want = 1,
+        .each = 1};
 }
 
-bool own_begin(struct own_items *o, const struct run *done, size_t n, bool waits)
+bool own_begin(struct own_items *o, const struct run *done, size_t n, uint64_t each,
+               bool waits)
 {
+    o->each = o->want = each < LEASES_WANT ? each : LEASES_WANT;
     o->waits = waits;
     o->begun = runs_join(&o->done, done, n);
     return o->begun;
@@ -59,20 +62,23 @@ bool own_known(const struct own_items *o, struct runs *known)
     return good;
 }
 
-/* The lowest item that is not done, and not this rank's already. */
-static bool take_rest(const struct own_items *o, uint64_t *item)
+/* The lowest items that are not done, and not this rank's already. */
+static struct run find_rest(const struct own_items *o)
 {
     const struct runs *const not[] = {&o->done, &o->told, &o->fresh, &o->brought,
                                       &o->trained, &o->open};
-    uint64_t at = 0, before;
+    uint64_t at = 0, to = o->end, before;
 
     do {
         before = at;
         for (size_t k = 0; k < sizeof not / sizeof *not; k++)
             at = runs_gap(not[k], at).from;
     } while (at != before);
-    *item = at < o->end ? at : UINT64_MAX;
-    return at < o->end;
+    for (size_t k = 0; k < sizeof not / sizeof *not; k++) {
+        struct run gap = runs_gap(not[k], at);
+        to = gap.to < to ? gap.to : to;
+    }
+    return (struct run){at, to};
 }
 
 /* The last items are taken one at a time. A rank with threads that wait for each other in
@@ -82,48 +88,49 @@ static bool is_held_up(const struct own_items *o)
     return !o->most && o->open.n > 0 && !o->waits && !o->over;
 }
 
-bool own_take(struct own_items *o, uint64_t *item, bool *good)
+bool own_take(struct own_items *o, uint64_t most, struct run *run, bool *good)
 {
-    bool some = false;
+    struct run found = {0};
 
-    *item = UINT64_MAX;
     *good = true;
-    if (o->alone) {
-        some = take_rest(o, item);
-    } else if (o->stock.n && !is_held_up(o)) {
-        *item = o->stock.at[0].from;
-        some = true;
-    }
+    if (o->alone)
+        found = find_rest(o);
+    else if (o->stock.n && !is_held_up(o))
+        found = o->stock.at[0];
+    bool some = found.from < found.to;
     o->starves = !some && !is_held_up(o);
     if (some) {
-        *good = runs_add(&o->open, *item, *item + 1) &&
-                runs_remove(&o->stock, *item, *item + 1);
-        o->took++;
+        uint64_t n = found.to - found.from < most ? found.to - found.from : most;
+        *run = (struct run){found.from, found.from + n};
+        *good = runs_add(&o->open, run->from, run->to) &&
+                runs_remove(&o->stock, run->from, run->to);
+        o->took += n;
         o->news = true;
         return *good;
     }
+    *run = (struct run){UINT64_MAX, UINT64_MAX};
     o->hungry |= o->starves && o->most;
     o->ended |= o->over;
     return o->alone || o->ended;
 }
 
-static bool move(struct own_items *o, uint64_t item, struct runs *to)
+static bool move(struct own_items *o, struct run run, struct runs *to)
 {
-    if (!runs_has(&o->open, item))
+    if (runs_gap(&o->open, run.from).from < run.to)
         return true;
     o->news = true;
-    return runs_add(to, item, item + 1) && runs_remove(&o->open, item, item + 1);
+    return runs_add(to, run.from, run.to) && runs_remove(&o->open, run.from, run.to);
 }
 
-bool own_done(struct own_items *o, uint64_t item)
+bool own_done(struct own_items *o, struct run run)
 {
-    return move(o, item, &o->trained);
+    return move(o, run, &o->trained);
 }
 
-bool own_back(struct own_items *o, uint64_t item)
+bool own_back(struct own_items *o, struct run run)
 {
     o->news = true;
-    return runs_remove(&o->open, item, item + 1);
+    return runs_remove(&o->open, run.from, run.to);
 }
 
 static bool pour(struct runs *to, struct runs *from)
@@ -172,10 +179,11 @@ void own_drop(struct own_items *o)
     o->most = UINT64_MAX;
 }
 
-/* How many may be in stock. */
+/* How many may be in stock. In the end only for a take that waits: a thread that takes
+ * items may wait, in a step, for another rank, which waits for items. */
 static uint64_t room(const struct own_items *o)
 {
-    return o->most ? o->most : !o->open.n || (o->waits && o->starves);
+    return o->most ? o->most : o->starves ? o->each : 0;
 }
 
 static uint64_t lacks(const struct own_items *o)
@@ -215,6 +223,7 @@ static void look_rate(struct own_items *o, uint64_t now_ns)
     double want = 1 + (double)took * (double)o->ahead_ns / (double)since;
     uint64_t least = o->rate_ns ? o->want / 2 : o->want;
     o->want = want < LEASES_WANT ? (uint64_t)want : (uint64_t)LEASES_WANT;
+    least = least > o->each ? least : o->each;
     o->want = o->want < least ? least : o->want;
     o->rate_ns = now_ns;
     o->rate_took = o->took;

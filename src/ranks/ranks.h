@@ -689,8 +689,8 @@ void ranks_deal_forget(struct ranks *m);    /* what it knows is of a job that ha
 struct leases;
 struct own_items;
 /* for tests; leases: NULL: this rank does not deal */
-const struct own_items *ranks_deal_own(const struct ranks *m);
-const struct leases *ranks_deal_leases(const struct ranks *m);
+const struct own_items *ranks_deal_own(const struct ranks *m, enum deal_kind kind);
+const struct leases *ranks_deal_leases(const struct ranks *m, enum deal_kind kind);
 /* The coordinator closes the final round of the members in m->list: a mean, source -1, or
  * a state. */
 void ranks_deal_final(struct ranks *m, int source);

@@ -7,7 +7,7 @@
 #include "ranks/ledger.h"
 
 enum {
-    RANKS_PROTOCOL = 20,        /* of the words and pieces between ranks */
+    RANKS_PROTOCOL = 21,        /* of the words and pieces between ranks */
     RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
@@ -120,7 +120,7 @@ struct ranks_items {
     uint32_t n[3];              /* runs. ITEMS: trained, held, done; DEAL: grant,
                                    pending, done */
     uint32_t flags;             /* ITEMS: trained is wide 1, held is wide 2; DEAL: over
-                                   1, final 2 */
+                                   1, final 2; both: of units 4 */
 };
 
 #endif

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #define TICK_NS 50000000u
+#define LATER_NS 2000000u       /* until the limit is asked again */
 
 enum part_stage { FREE, FULL, DRAINED };
 
@@ -269,47 +270,56 @@ static struct part *oldest_full(struct feed *feed)
     return found;
 }
 
-/* Called under the mutex. False: the limit is reached, and all others get false, too. A
- * batch's place is the farther of the one by the data and the one by the limit. */
-static bool take(struct feed *feed, struct part *part, struct feed_batch *batch)
+/* Called under the mutex. Returns the examples of the batch; 0: the limit is reached, for
+ * all others, too. A batch's place is the farther of the one by the data and the one by
+ * the limit. */
+static size_t take(struct feed *feed, struct part *part, struct feed_batch *batch)
 {
     const struct feed_claims *claims = feed->options.claims;
     size_t all = part->block.examples.n, n = all - part->taken;
-    double by_limit = -1;
+    struct feed_grant grant = {.place = -1};
 
     n = n > feed->options.batch ? feed->options.batch : n;
-    n = claims ? claims->grant(claims->of, n, &by_limit) : n;
-    if (!n)
-        return false;
+    n = claims ? claims->grant(claims->of, n, &grant) : n;
+    if (!n || n == FEED_LATER)
+        return n;
     batch->examples = examples_slice(&part->block.examples, part->taken, n);
     double middle = ((double)part->taken + 0.5 * (double)n) / (double)all;
-    batch->place = fmax(part->place + (part->place_end - part->place) * middle, by_limit);
+    batch->place =
+        fmax(part->place + (part->place_end - part->place) * middle, grant.place);
+    batch->from = grant.from;
     batch->block = (int)(part - feed->parts);
     part->taken += n;
     part->out++;
     if (part->taken == part->block.examples.n)
         part->stage = DRAINED;
-    return true;
+    return n;
 }
 
 bool feed_next(struct feed *feed, struct feed_batch *batch)
 {
-    struct part *part = NULL;
+    size_t n = FEED_LATER;
 
     pthread_mutex_lock(&feed->mutex);
-    while (!stopped(feed) && !(part = oldest_full(feed)) && !feed->ended)
-        tick_wait(&feed->moved, &feed->mutex, TICK_NS);
-    bool got = !stopped(feed) && part && take(feed, part, batch);
+    while (n == FEED_LATER && !stopped(feed)) {
+        struct part *part = oldest_full(feed);
+        n = part ? take(feed, part, batch) : feed->ended ? 0 : FEED_LATER;
+        if (n == FEED_LATER)
+            tick_wait(&feed->moved, &feed->mutex, part ? LATER_NS : TICK_NS);
+    }
     pthread_mutex_unlock(&feed->mutex);
-    return got;
+    return n && n != FEED_LATER;
 }
 
 /* The claim is given up before the part is free: after that the reader may claim the next
  * chunk for the same place. */
 void feed_done(struct feed *feed, const struct feed_batch *batch)
 {
+    const struct feed_claims *claims = feed->options.claims;
     struct part *part = &feed->parts[batch->block];
 
+    if (claims && claims->spent)
+        claims->spent(claims->of, batch->from, batch->examples.n);
     pthread_mutex_lock(&feed->mutex);
     bool all = --part->out == 0 && part->stage == DRAINED;
     pthread_mutex_unlock(&feed->mutex);

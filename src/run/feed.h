@@ -11,6 +11,13 @@ struct feed;
 enum { FEED_BLOCKS = 8 };
 
 #define FEED_NO_CHUNK UINT64_MAX
+#define FEED_LATER SIZE_MAX
+
+struct feed_grant {
+    uint64_t from;              /* number of the first example within the limit */
+    double place;               /* the share of the limit up to the middle of the grant, 0
+                                   to 1; negative: there is none */
+};
 
 /* The chunks that several feeds share. A chunk is claimed for one of a feed's places, and
  * is given up when its last batch is done. */
@@ -23,9 +30,11 @@ struct feed_claims {
     void (*failed)(void *of, const char *why);
     /* any thread; done: all that the chunk has was trained */
     void (*give_up)(void *of, int place, bool done);
-    /* Returns how many of n examples may be handed out; *place: the share of the limit
-     * that these reach, 0 to 1, or negative without a limit. */
-    size_t (*grant)(void *of, size_t n, double *place);
+    /* Returns how many of n examples may be handed out; 0: the limit is reached.
+     * FEED_LATER: none now, and the feed asks again */
+    size_t (*grant)(void *of, size_t n, struct feed_grant *grant);
+    /* these of a grant were trained; or NULL */
+    void (*spent)(void *of, uint64_t from, size_t n);
     double (*granted)(void *of);                    /* the share so far */
     void *of;
 };
@@ -50,6 +59,7 @@ struct feed_batch {
     struct examples examples;   /* valid until feed_done */
     double place;               /* of the batch's middle, through the data or up to the
                                    limit, 0 to 1; negative: not known */
+    uint64_t from;              /* see struct feed_grant */
     int block;
 };
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Work by need: descant_deal_begin and the calls that follow it. The fabric deals. A call
+/* Work by need: descant_deal_begin and the calls that follow it; descant_deal_limit and
+ * the two calls after it do the same with units of a limit. The fabric deals. A call
  * that waits moves messages whenever nobody else does, since many plans have no thread
  * that would (agree.c does so, too). What an exchange brings, and that it has merged, is
  * told to the fabric in drive.c. */
@@ -22,6 +23,15 @@ static const struct fabric_deal *enter(struct descant *job, const char *call,
     return *status == DESCANT_OK ? job->fabric->type->deal : NULL;
 }
 
+static descant_status begin(struct descant *job, const struct fabric_deal *deal,
+                            enum deal_kind kind, struct fabric_work *work)
+{
+    work->waits = job->plan.when == PLAN_EVERY && job->plan.delay == 0;
+    return deal->begin(job->fabric, kind, work)
+               ? DESCANT_OK
+               : log_fail(&job->log, DESCANT_MEMORY, "no memory for items");
+}
+
 descant_status descant_deal_begin(struct descant *job, const struct descant_items *done,
                                   size_t n)
 {
@@ -35,10 +45,8 @@ descant_status descant_deal_begin(struct descant *job, const struct descant_item
                             "descant_deal_begin: items from %llu to %llu",
                             (unsigned long long)done[k].from,
                             (unsigned long long)done[k].to);
-    bool waits = job->plan.when == PLAN_EVERY && job->plan.delay == 0;
-    return deal->begin(job->fabric, done, n, waits)
-               ? DESCANT_OK
-               : log_fail(&job->log, DESCANT_MEMORY, "no memory for items");
+    return begin(job, deal, DEAL_ITEMS,
+                 &(struct fabric_work){.done = done, .n = n, .each = 1});
 }
 
 descant_status descant_deal_end(struct descant *job, uint64_t end)
@@ -46,7 +54,7 @@ descant_status descant_deal_end(struct descant *job, uint64_t end)
     descant_status status;
     const struct fabric_deal *deal = enter(job, "descant_deal_end", &status);
     if (deal != NULL)
-        deal->end(job->fabric, end);
+        deal->end(job->fabric, DEAL_ITEMS, end);
     return status;
 }
 
@@ -65,21 +73,16 @@ static descant_status serve(struct descant *job)
     return status;
 }
 
-descant_status descant_deal_take(struct descant *job, double wait_s, uint64_t *item)
+static descant_status take(struct descant *job, enum deal_kind kind, double wait_s,
+                           uint64_t most, struct descant_items *items)
 {
-    descant_status status;
-    const struct fabric_deal *deal = enter(job, "descant_deal_take", &status);
-    if (deal == NULL)
-        return status;
-    if (item == NULL || !(wait_s >= 0))
-        return log_fail(&job->log, DESCANT_INVALID, "descant_deal_take: wait_s %g",
-                        wait_s);
+    const struct fabric_deal *deal = job->fabric->type->deal;
     uint64_t until = clock_now_ns() + (uint64_t)(wait_s < 1e9 ? wait_s * 1e9 : 1e18);
-    while (!deal->take(job->fabric, item)) {
+    while (!deal->take(job->fabric, kind, most, items)) {
         if (atomic_load(&job->failure) != 0)
             return job_broken(job);
-        status = serve(job);
-        if (status != DESCANT_OK || deal->take(job->fabric, item))
+        descant_status status = serve(job);
+        if (status != DESCANT_OK || deal->take(job->fabric, kind, most, items))
             return status;
         uint64_t now = clock_now_ns();
         if (now >= until)
@@ -89,24 +92,44 @@ descant_status descant_deal_take(struct descant *job, double wait_s, uint64_t *i
     return DESCANT_OK;
 }
 
+descant_status descant_deal_take(struct descant *job, double wait_s, uint64_t *item)
+{
+    descant_status status;
+    struct descant_items items;
+    if (enter(job, "descant_deal_take", &status) == NULL)
+        return status;
+    if (item == NULL || !(wait_s >= 0))
+        return log_fail(&job->log, DESCANT_INVALID, "descant_deal_take: wait_s %g",
+                        wait_s);
+    status = take(job, DEAL_ITEMS, wait_s, 1, &items);
+    if (status == DESCANT_OK)
+        *item = items.from;
+    return status;
+}
+
 /* Where no exchange carries steps, they are where they are to be at once. */
 static bool merges_at_once(const struct descant *job)
 {
     return job->plan.when == PLAN_NEVER || job->plan.what == PLAN_GRADIENT;
 }
 
-descant_status descant_deal_done(struct descant *job, uint64_t item)
+static void done(struct descant *job, enum deal_kind kind,
+                 const struct descant_items *items)
 {
-    descant_status status;
-    const struct fabric_deal *deal = enter(job, "descant_deal_done", &status);
-    if (deal == NULL)
-        return status;
-    deal->done(job->fabric, item);
+    const struct fabric_deal *deal = job->fabric->type->deal;
+    deal->done(job->fabric, kind, items);
     if (merges_at_once(job)) {
         deal->brings(job->fabric);
         deal->merged(job->fabric);
     }
-    return DESCANT_OK;
+}
+
+descant_status descant_deal_done(struct descant *job, uint64_t item)
+{
+    descant_status status;
+    if (enter(job, "descant_deal_done", &status) != NULL)
+        done(job, DEAL_ITEMS, &(struct descant_items){item, item + 1});
+    return status;
 }
 
 descant_status descant_deal_back(struct descant *job, uint64_t item)
@@ -114,7 +137,7 @@ descant_status descant_deal_back(struct descant *job, uint64_t item)
     descant_status status;
     const struct fabric_deal *deal = enter(job, "descant_deal_back", &status);
     if (deal != NULL)
-        deal->back(job->fabric, item);
+        deal->back(job->fabric, DEAL_ITEMS, &(struct descant_items){item, item + 1});
     return status;
 }
 
@@ -139,4 +162,51 @@ descant_status descant_deal_rest(struct descant *job)
     if (deal != NULL)
         deal->rest(job->fabric);
     return status;
+}
+
+descant_status descant_deal_limit(struct descant *job, uint64_t spent, uint64_t limit,
+                                  uint64_t each)
+{
+    descant_status status;
+    const struct descant_items done = {0, spent};
+    const struct fabric_deal *deal = enter(job, "descant_deal_limit", &status);
+    if (deal == NULL)
+        return status;
+    if (each == 0)
+        return log_fail(&job->log, DESCANT_INVALID, "descant_deal_limit: each 0");
+    deal->end(job->fabric, DEAL_UNITS, limit);
+    return begin(job, deal, DEAL_UNITS,
+                 &(struct fabric_work){.done = &done, .n = spent > 0, .each = each});
+}
+
+descant_status descant_deal_spend(struct descant *job, double wait_s, uint64_t most,
+                                  struct descant_items *units)
+{
+    descant_status status;
+    struct descant_items items;
+    if (enter(job, "descant_deal_spend", &status) == NULL)
+        return status;
+    if (units == NULL || most == 0 || !(wait_s >= 0))
+        return log_fail(&job->log, DESCANT_INVALID, "descant_deal_spend: wait_s %g",
+                        wait_s);
+    status = take(job, DEAL_UNITS, wait_s, most, &items);
+    if (status == DESCANT_OK)
+        *units = items;
+    return status;
+}
+
+descant_status descant_deal_spent(struct descant *job, const struct descant_items *units,
+                                  int made)
+{
+    descant_status status;
+    const struct fabric_deal *deal = enter(job, "descant_deal_spent", &status);
+    if (deal == NULL)
+        return status;
+    if (units == NULL || units->from >= units->to)
+        return log_fail(&job->log, DESCANT_INVALID, "descant_deal_spent: no units");
+    if (made)
+        done(job, DEAL_UNITS, units);
+    else
+        deal->back(job->fabric, DEAL_UNITS, units);
+    return DESCANT_OK;
 }

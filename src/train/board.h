@@ -79,8 +79,9 @@ struct board {
     /* the lowest chunk + 1 that is past the data; 0: not known. Claims have gone by it,
        once a trainer */
     _Atomic uint64_t end;
-    /* where there is a limit: the examples handed out by all hosts, if each is as far as
-       this one */
+    /* where there is a limit: the examples handed out; where the job deals them, the
+       highest number that this machine has seen. Those trained before this run are the
+       lowest */
     _Atomic uint64_t granted;
     _Atomic uint32_t todo_next, n_todo;     /* chunks that a resumed run does first */
     _Atomic uint64_t todo[BOARD_TODO];      /* some with DATA_REST, as claims of them */

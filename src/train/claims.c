@@ -2,7 +2,8 @@
 /* Chunks that a dead trainer held are trained again. On one machine the next trainer in
  * its seat does so, first of all, or an heir when the data has nothing new. Between
  * machines the job deals them to others, as it deals all chunks, by need: only a chunk of
- * which all examples were trained is called done.
+ * which all examples were trained is called done. A limit on examples is a counter on the
+ * board, or between machines dealt by need, too.
  *
  * These are the functions that the feed calls (run/feed.h, struct feed_claims): claim,
  * past_end and failed in the feed's thread, the others in any thread. They translate: a
@@ -107,27 +108,51 @@ static void give_back(void *of, int place, bool done)
         descant_deal_back(c->deals, c->dealt[place]);
 }
 
-/* The limit is cut evenly: each host counts as if all granted as much, and of the rest at
- * the end each has its part. */
-static size_t grant(void *of, size_t n, double *place)
+static size_t grant(void *of, size_t n, struct feed_grant *grant)
 {
     const struct claims *c = of;
 
-    *place = -1;
+    *grant = (struct feed_grant){.place = -1};
     if (!c->limit)
         return n;
-    uint64_t hosts = c->hosts ? c->hosts : 1;
-    uint64_t before = atomic_fetch_add_explicit(&c->board->granted, n * hosts, RELAXED);
-    if (before >= c->limit)
+    grant->from = atomic_fetch_add_explicit(&c->board->granted, n, RELAXED);
+    if (grant->from >= c->limit)
         return 0;
-    uint64_t left = (c->limit - before + hosts - 1 - c->host) / hosts;
+    uint64_t left = c->limit - grant->from;
     n = n > left ? (size_t)left : n;
-    *place = ((double)before + 0.5 * (double)(n * hosts)) / (double)c->limit;
+    grant->place = ((double)grant->from + 0.5 * (double)n) / (double)c->limit;
     return n;
 }
 
-/* The share of the limit that is handed out, by all hosts; negative: there is no
- * limit. */
+/* Where the job deals chunks, it deals the limit, too. */
+static size_t spend(void *of, size_t n, struct feed_grant *grant)
+{
+    struct claims *c = of;
+    struct descant_items units = {0};
+    descant_status status = descant_deal_spend(c->deals, 0, n, &units);
+
+    if (status == DESCANT_TIMEOUT)
+        return FEED_LATER;
+    if (status != DESCANT_OK)
+        failed(of, descant_last_error());
+    if (status != DESCANT_OK || units.from == DESCANT_NO_ITEM)
+        return 0;
+    uint64_t far = atomic_load_explicit(&c->board->granted, RELAXED);
+    while (far < units.to && !atomic_compare_exchange_weak_explicit(
+                                 &c->board->granted, &far, units.to, RELAXED, RELAXED))
+        continue;
+    grant->from = units.from;
+    grant->place = 0.5 * ((double)units.from + (double)units.to) / (double)c->limit;
+    return (size_t)(units.to - units.from);
+}
+
+static void spent(void *of, uint64_t from, size_t n)
+{
+    const struct claims *c = of;
+    descant_deal_spent(c->deals, &(struct descant_items){from, from + n}, true);
+}
+
+/* The share of the limit that is handed out; negative: there is no limit. */
 static double granted(void *of)
 {
     const struct claims *c = of;
@@ -139,12 +164,17 @@ static double granted(void *of)
  * them, one by one: should this trainer die before that, another one finds them. */
 const struct feed_claims *claims_begin(struct claims *c)
 {
-    c->calls = (struct feed_claims){claim, past_end, failed, give_up, grant, granted, c};
+    c->calls = (struct feed_claims){
+        claim, past_end, failed, give_up, grant, NULL, granted, c};
     c->old = 0;
     if (c->deals) {
         c->calls.claim = take;
         c->calls.past_end = end_at;
         c->calls.give_up = give_back;
+    }
+    if (c->deals && c->limit) {
+        c->calls.grant = spend;
+        c->calls.spent = spent;
     }
     for (int k = 0; k < BOARD_CHUNKS; k++)
         if (atomic_load_explicit(&c->seat->claimed[k], memory_order_acquire))

@@ -14,8 +14,6 @@ struct claims {
     struct seat *seat;
     struct descant *deals;      /* the job, where it deals the chunks; else NULL */
     uint64_t limit;             /* examples of all trainers together; 0: all */
-    uint32_t host, hosts;       /* this host's number, below hosts; 0 of 0: there is
-                                   one */
     bool heirs_only;            /* claims chunks of the dead, and no new ones; the job
                                    knows that itself */
     int rank;

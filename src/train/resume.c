@@ -350,6 +350,18 @@ static void forget_if_late(struct trainer *t)
     atomic_store(&t->board->eval_at, 0);
 }
 
+/* Examples of an earlier run have the lowest numbers. */
+static descant_status deal_limit(struct trainer *t)
+{
+    uint64_t before = cell_read(&t->board->before).n;
+    uint64_t began = atomic_load(&t->board->began);
+    uint64_t limit = (uint64_t)t->options->examples;
+
+    return limit ? descant_deal_limit(t->job, before > began ? before - began : 0, limit,
+                                      (uint64_t)t->options->batch)
+                 : DESCANT_OK;
+}
+
 /* Where the job deals chunks it hears from each trainer which are done. The end of the
  * data is told as soon as it is known, lest chunks behind it be dealt. */
 descant_status resume_deal(struct trainer *t, const struct data_options *options)
@@ -370,6 +382,8 @@ descant_status resume_deal(struct trainer *t, const struct data_options *options
     descant_status status =
         todo && runs ? descant_deal_begin(t->job, runs, n_runs)
                      : log_fail(&t->log, DESCANT_MEMORY, "no memory for the place");
+    if (status == DESCANT_OK)
+        status = deal_limit(t);
     if (status == DESCANT_OK && t->counted)
         status = data_open(&data, options);
     if (status == DESCANT_OK && data) {

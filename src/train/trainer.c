@@ -25,11 +25,14 @@
 #include "train/bsp.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-#define LAST_EXCHANGE_S 5.0     /* a spot notice leaves half a minute or more */
+#define LEAVES_S 26.0           /* after the signal: a spot notice leaves 30 s, and the
+                                   close takes some of them */
+#define LAST_EXCHANGE_S 5.0     /* at least, however long the checkpoint took */
 #define LOOK_NS UINT64_C(10000000)
 
 /* Forked trainers write to one terminal: a failure that all of them meet is logged by the
@@ -84,8 +87,6 @@ static descant_status train(struct trainer *t)
                                 .seat = t->seat,
                                 .rank = t->rank,
                                 .deals = t->deals ? t->job : NULL,
-                                .host = (uint32_t)(t->host % t->hosts),
-                                .hosts = (uint32_t)t->hosts,
                                 .limit = (uint64_t)t->options->examples,
                                 .heirs_only = t->alone};
     struct feed_options options = {
@@ -132,13 +133,20 @@ static descant_status train(struct trainer *t)
     return status;
 }
 
-/* A chunk that the job would deal is looked at, and given back for the feed to take. */
+/* Chunks and units of the limit that the job would deal are looked at, and given back for
+ * the feed to take. */
 static bool orphaned(struct trainer *t)
 {
-    uint64_t item = DESCANT_NO_ITEM;
+    struct descant_items units = {0};
+    uint64_t item = DESCANT_NO_ITEM, limit = (uint64_t)t->options->examples;
 
     if (!t->deals)
-        return board_orphaned(t->board);
+        return board_orphaned(t->board) &&
+               !(limit && atomic_load(&t->board->granted) >= limit);
+    if (limit && (descant_deal_spend(t->job, 0, 1, &units) != DESCANT_OK ||
+                  units.from == DESCANT_NO_ITEM ||
+                  descant_deal_spent(t->job, &units, false) != DESCANT_OK))
+        return false;
     if (descant_deal_take(t->job, 0, &item) != DESCANT_OK || item == DESCANT_NO_ITEM)
         return false;
     return descant_deal_back(t->job, item) == DESCANT_OK;
@@ -147,15 +155,13 @@ static bool orphaned(struct trainer *t)
 /* Trains chunks of trainers that died after the last look of all others. */
 static void train_orphans(struct trainer *t)
 {
-    uint64_t limit = (uint64_t)t->options->examples;
     descant_status status = DESCANT_OK;
 
     t->alone = true;
     if (t->deals && !board_stopped(t->board) && others_is_first(t))
         status = descant_deal_rest(t->job);
-    while (status == DESCANT_OK && !board_stopped(t->board) &&
-           !(limit && atomic_load(&t->board->granted) >= limit) &&
-           others_is_first(t) && orphaned(t)) {
+    while (status == DESCANT_OK && !board_stopped(t->board) && others_is_first(t) &&
+           orphaned(t)) {
         log_say(&t->log, DESCANT_WARNING, "%s: its chunks are trained by this one now",
                 t->deals ? "a trainer ended or died with a part of the data"
                          : "a trainer died at the end of the data");
@@ -211,18 +217,35 @@ static void end_run(struct trainer *t)
     board_end(&t->board->summary, true);
 }
 
+/* Gradients are with the others once their step is made. */
+static uint64_t steps_given_up(struct trainer *t)
+{
+    struct descant_stats s;
+
+    if (t->options->plan_gathers || descant_stats(t->job, &s) != DESCANT_OK)
+        return 0;
+    return s.steps > s.merged ? s.steps - s.merged : 0;
+}
+
 /* Its part of the summary and the checkpoint is written by now. A shadow, if the plan has
  * one, was at work meanwhile; else the others have waited. A last exchange that failed
  * has been logged; the signal leaves no time for more. */
 static void leave(struct trainer *t)
 {
-    char host[64] = "";
-    descant_status status = descant_part(t->job, LAST_EXCHANGE_S);
+    double passed_s = (double)(clock_now_ns() - atomic_load(&t->told_ns)) * 1e-9;
+    descant_status status =
+        descant_part(t->job, fmax(LEAVES_S - passed_s, LAST_EXCHANGE_S));
+    unsigned long long lost = status == DESCANT_OK ? 0 : steps_given_up(t);
+    char host[64] = "", what[64] = "last rows";
 
     gethostname(host, sizeof host - 1);
-    fprintf(t->err, "descant: rank %d (%s) has left: SIGTERM; %s\n", t->rank, host,
-            status == DESCANT_OK ? "its steps are with the others, which go on"
-                                 : "the others go on without its last steps");
+    if (lost)
+        snprintf(what, sizeof what, "last %llu step%s", lost, lost == 1 ? "" : "s");
+    fprintf(t->err, "descant: rank %d (%s) has left: SIGTERM; ", t->rank, host);
+    if (status == DESCANT_OK)
+        fputs("its steps are with the others, which go on\n", t->err);
+    else
+        fprintf(t->err, "the others go on without its %s\n", what);
 }
 
 /* How the run ends where a signal has stopped it. A launcher should not take it for a
