@@ -780,24 +780,29 @@ START_TEST(a_resumed_run_does_first_what_was_left)
 }
 END_TEST
 
-/* Each host hands out its part of the limit, to the last example. */
-START_TEST(hosts_share_a_limit)
+/* The trainers of a machine hand out the limit together, to the last example. */
+START_TEST(trainers_share_a_limit)
 {
-    for (uint32_t hosts = 1; hosts <= 4; hosts++)
-        for (uint64_t limit = 1; limit <= 40; limit++) {
-            uint64_t all = 0;
-            for (uint32_t host = 0; host < hosts; host++) {
-                static struct board board;
-                memset(&board, 0, sizeof board);
-                struct claims claims = {.board = &board, .seat = board_sit(&board, 0),
-                                        .limit = limit, .host = host, .hosts = hosts};
-                const struct feed_claims *calls = claims_begin(&claims);
-                double place;
-                for (size_t n; (n = calls->grant(calls->of, 3, &place)) > 0;)
-                    all += n;
+    for (uint64_t limit = 1; limit <= 40; limit++) {
+        static struct board board;
+        struct claims claims[3];
+        struct feed_grant grant;
+        uint64_t all = 0;
+        size_t n = 0, more;
+        memset(&board, 0, sizeof board);
+        for (int k = 0; k < 3; k++)
+            claims[k] = (struct claims){.board = &board, .seat = board_sit(&board, k),
+                                        .limit = limit};
+        do {
+            more = n = 0;
+            for (int k = 0; k < 3; k++, all += n, more += n) {
+                const struct feed_claims *calls = claims_begin(&claims[k]);
+                n = calls->grant(calls->of, 3, &grant);
+                ck_assert(!n || grant.from == all);
             }
-            ck_assert_uint_eq(all, limit);
-        }
+        } while (more > 0);
+        ck_assert_uint_eq(all, limit);
+    }
 }
 END_TEST
 
@@ -915,7 +920,7 @@ int main(void)
     tcase_add_test(quick, a_seat_is_not_held_by_who_has_its_number_now);
     tcase_add_test(quick, no_death_loses_what_another_has_left);
     tcase_add_test(quick, a_resumed_run_does_first_what_was_left);
-    tcase_add_test(quick, hosts_share_a_limit);
+    tcase_add_test(quick, trainers_share_a_limit);
     tcase_add_test(quick, data_that_becomes_other_data);
     make_clicks();
     return run_cases(evals, slow, quick, NULL);
