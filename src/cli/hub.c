@@ -30,11 +30,12 @@ int cli_hub(const struct cli *cli)
     own.argc -= named;
     own.argv += named;
     if (!settings_take(&own,
-                       "hub tcp:HOST:PORT[,secret=FILE] [OPTIONS]\nis the hub of a star: "
+                       "hub ADDRESS [OPTIONS]\nis the hub of a star: "
                        "trainers with the job address tcp:HOST:PORT,star connect to it "
                        "alone. It does not\ntrain, needs no options about the model, and "
-                       "ends when all trainers have finished. HOST 0.0.0.0: all\n"
-                       "addresses of this machine\n",
+                       "ends when all trainers have finished. ADDRESS is\n"
+                       "tcp:HOST:PORT with keys behind it, such as secret=FILE; HOST "
+                       "0.0.0.0: all addresses of this machine\n",
                        table, N_TABLE, &words, &status))
         return status;
     if (!named || strncmp(cli->argv[0], "tcp:", 4) != 0)
