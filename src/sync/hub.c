@@ -39,7 +39,15 @@ static descant_status adopt_segment(struct descant *job, const char *text)
     if (!n || *end || space == text || (size_t)(space - text) >= sizeof name)
         return log_fail(&job->log, DESCANT_CORRUPT, "the trainer's segment \"%s\"", text);
     snprintf(name, sizeof name, "%.*s", (int)(space - text), text);
-    return descant_alloc(job, name, n) ? DESCANT_OK : DESCANT_MEMORY;
+    size_t at;
+    descant_status status = replica_check(&job->replica, name, n, &at, &job->log);
+    if (status != DESCANT_OK)
+        return status;
+    float *memory = job->fabric->type->alloc(job->fabric, at, n);
+    if (memory == NULL)
+        return DESCANT_MEMORY;
+    replica_add(&job->replica, memory, n, false);
+    return DESCANT_OK;
 }
 
 static descant_status adopt_plan(struct descant *job, const char *text)
