@@ -117,7 +117,6 @@ static void begin_side(int k)
     if (w.knows_end)
         own_end(&s->own, w.items);
     ck_assert(leases_init(&s->leases, w.n, PATIENCE_NS));
-    s->leases.each = w.each;
 }
 
 static void end_side(int k)
@@ -474,10 +473,9 @@ START_TEST(small_items_are_dealt_each_at_a_time)
 {
     struct leases l;
     struct lease_deal deal;
-    const struct lease_items asks = {.serial = 1, .want = 10, .end = 39};
+    const struct lease_items asks = {.serial = 1, .want = 10, .end = 39, .each = 10};
     ck_assert(leases_init(&l, 2, 0));
     leases_begin(&l, 1);
-    l.each = 10;
     for (int k = 0; k < 2; k++)
         ck_assert(leases_member(&l, k, 1) && leases_hear(&l, k, &asks));
     ck_assert(leases_deal(&l, 0, &deal, 2));

@@ -13,7 +13,8 @@ struct hub_words {
 
 #define AT(field) offsetof(struct hub_words, field)
 static const struct option table[] = {
-    INT("trainers", hub.trainers, 1, 4095, "trainers for which the job's beginning waits"),
+    INT("trainers", hub.trainers, 1, 4095,
+        "trainers for which the job's beginning waits"),
     TEXT("state", hub.state,
          "FILE for what the hub knows: a job that begins here begins with it"),
     SECONDS("state-every", hub.state_every, 0.1, 86400, "between two writes of it"),

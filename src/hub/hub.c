@@ -89,6 +89,8 @@ static descant_status begin(struct hub *h, FILE *err)
     if (status == DESCANT_OK)
         status = load(h);
     if (status == DESCANT_OK)
+        page_write(h->page, NULL, 0);
+    if (status == DESCANT_OK)
         status = descant_start(h->job);
     return status;
 }
@@ -119,14 +121,16 @@ int hub_run(const struct hub_options *o, FILE *out, FILE *err)
 
     (void)out;
     page_path(o->address, h.page, sizeof h.page);
-    if (begin(&h, err) != DESCANT_OK) {
-        descant_close(h.job);
-        return 1;
-    }
+    bool good = begin(&h, err) == DESCANT_OK;
     signals_forget();
     signals_heed();
-    if (pthread_create(&waits, NULL, await_end, &h) != 0) {
+    if (good && pthread_create(&waits, NULL, await_end, &h) != 0) {
         log_fail(&h.log, DESCANT_SYSTEM, "no thread to wait for the end");
+        good = false;
+    }
+    if (!good) {
+        unlink(h.page);
+        descant_close(h.job);
         return 1;
     }
     serve(&h);
@@ -136,7 +140,7 @@ int hub_run(const struct hub_options *o, FILE *out, FILE *err)
         _exit(128 + signals_heard());
     }
     pthread_join(waits, NULL);
-    bool good = atomic_load(&h.ended) == 1 + (int)DESCANT_OK;
+    good = atomic_load(&h.ended) == 1 + (int)DESCANT_OK;
     descant_status status = descant_close(h.job);
     log_say(&h.log, DESCANT_INFO, "all trainers have finished");
     return good && status == DESCANT_OK ? 0 : 1;

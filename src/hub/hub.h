@@ -30,6 +30,7 @@ bool kept_write(const char *path, const void *bytes, size_t n, const struct log 
 
 /* Of the hub at that address, by this user; "": the address has no port. */
 void page_path(const char *address, char *path, size_t room);
+/* job NULL: it waits for trainers. */
 void page_write(const char *path, struct descant *job, uint64_t kept_ns);
 
 #endif

@@ -17,7 +17,7 @@ static void *fail(const char *path, const struct log *log)
 void *kept_read(const char *path, size_t *bytes, const struct log *log)
 {
     struct stat of;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);     /* not of a FIFO */
     size_t at = 0;
     ssize_t n = 1;
 
@@ -34,10 +34,11 @@ void *kept_read(const char *path, size_t *bytes, const struct log *log)
     char *memory = memory_take(*bytes + 1);
     while (memory && at < *bytes && (n = read(fd, memory + at, *bytes - at)) > 0)
         at += (size_t)n;
+    int error = !memory ? ENOMEM : n < 0 ? errno : EIO;
     close(fd);
     if (memory && at == *bytes)
         return memory;
-    errno = !memory ? ENOMEM : n < 0 ? errno : EIO;
+    errno = error;
     memory_give(memory);
     *bytes = 1;
     return fail(path, log);
@@ -83,9 +84,12 @@ bool kept_write(const char *path, const void *bytes, size_t n, const struct log 
     if (fd >= 0)
         close(fd);
     errno = error;
-    good = good && rename(temporary, target) == 0 && sync_folder(target);
-    if (good)
+    if (good && rename(temporary, target) == 0) {
+        if (!sync_folder(target))
+            log_say(log, DESCANT_WARNING, "%s: its folder is not synced: %s", path,
+                    strerror(errno));
         return true;
+    }
     fail(path, log);
     unlink(temporary);
     return false;

@@ -3,7 +3,6 @@
  * by `descant hub ADDRESS --status` of the same user. */
 #include "hub/hub.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -90,7 +89,10 @@ void page_write(const char *path, struct descant *job, uint64_t kept_ns)
     FILE *out = file_anew_stream(next);
     if (!out)
         return;                 /* there are no figures, and training goes on */
-    put(out, job, kept_ns);
+    if (job)
+        put(out, job, kept_ns);
+    else
+        fprintf(out, "pid %ld\nwaits for trainers\n", (long)getpid());
     bool good = fflush(out) == 0;
     fclose(out);
     if (!good || rename(next, path) != 0)
@@ -102,8 +104,9 @@ static char *page_read(const char *path)
 {
     struct stat of;
     char *text = memory_take(PAGE);
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    bool own = fd >= 0 && fstat(fd, &of) == 0 && of.st_uid == geteuid();
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    bool own = fd >= 0 && fstat(fd, &of) == 0 && S_ISREG(of.st_mode) &&
+               of.st_uid == geteuid();
     ssize_t n = own && text ? read(fd, text, PAGE - 1) : -1;
 
     if (fd >= 0)
@@ -123,7 +126,7 @@ int hub_status(const char *address, FILE *out, FILE *err)
     char *text = *path ? page_read(path) : NULL;
     const char *rest = text ? strchr(text, '\n') : NULL;
     bool runs = rest && sscanf(text, "pid %ld", &pid) == 1 && pid > 0 &&
-                (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+                kill((pid_t)pid, 0) == 0;
     if (runs)
         fprintf(out, "%s", rest + 1);
     else

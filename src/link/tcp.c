@@ -395,7 +395,7 @@ static bool come(struct tcp_link *link, struct link_entry *entry, uint64_t until
 {
     const struct tcp_options *o = &link->options;
     uint64_t began = clock_now_ns(), next = began, say = began + SAY_S * S;
-    const char *why = "";
+    const char *why = "", *first = o->star ? "the hub" : "rank 0";
 
     link->now_ns = began;               /* the first try is made at once */
     while (!link->met && !link->failed) {
@@ -409,7 +409,7 @@ static bool come(struct tcp_link *link, struct link_entry *entry, uint64_t until
         tcp_turn(link);
         why = *link->why ? link->why : link->meet_error ? strerror(link->meet_error) : "";
         if (link->now_ns >= say && !link->met)
-            log_say(link->log, DESCANT_INFO, "tcp: waiting for rank 0 at %s:%s%s%s",
+            log_say(link->log, DESCANT_INFO, "tcp: waiting for %s at %s:%s%s%s", first,
                     o->host, o->port, *why ? ": " : "", why);
         say = link->now_ns >= say ? say + SAY_S * S : say;
         link->failed |= !link->met && stays_full(link, until);
@@ -417,12 +417,12 @@ static bool come(struct tcp_link *link, struct link_entry *entry, uint64_t until
             continue;
         entry->timed_out = true;
         return fails(entry, DESCANT_TIMEOUT,
-                     "tcp: rank 0 has not answered at %s:%s within %g s%s%s; see that "
-                     "rank 0 runs, and that no firewall blocks port %s",
+                     "tcp: %s has not answered at %s:%s within %g s%s%s; see that it "
+                     "runs, and that no firewall blocks port %s", first,
                      o->host, o->port, entry->start_s, *why ? ": " : "", why, o->port);
     }
     return link->met ||
-           fails(entry, DESCANT_BAD_RANK, "tcp: rank 0 at %s:%s refuses this rank: %s",
+           fails(entry, DESCANT_BAD_RANK, "tcp: %s at %s:%s refuses this rank: %s", first,
                  o->host, o->port, link->why);
 }
 

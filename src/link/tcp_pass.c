@@ -89,8 +89,10 @@ bool tcp_pass(struct tcp_connection *c, const struct tcp_frame *head,
     if (pair->held + all > tcp_window(link) + sizeof *head)
         return false;
     struct tcp_passed *f = memory_take(sizeof *f + all);
-    if (!f)
+    if (!f) {
+        *why = "no memory";
         return tcp_no_memory(link);
+    }
     *f = (struct tcp_passed){.from = from, .to = to, .turn = head->turn, .bytes = all};
     stamped.rank = (uint16_t)from->rank;
     tcp_put(f->p, stamped, head->what == TCP_BULK ? NULL : bytes);

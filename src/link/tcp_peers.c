@@ -24,7 +24,10 @@ bool tcp_make_peers(struct tcp_link *link)
         link->peers[k].rank = k;
         snprintf(link->names[k], LINK_NAME_ROOM, "the host of rank %d", k);
     }
-    int own = link->options.star ? (link->rank + link->size - 1) % link->size : link->rank;
+    int own = link->rank;
+
+    if (link->options.star)     /* as the link's user counts (tcp.c) */
+        own = (own + link->size - 1) % link->size;
     snprintf(link->names[own], LINK_NAME_ROOM, "%s", link->name);
     link->peers[0].address = link->meeting;
     link->peers[0].listens = true;

@@ -3,8 +3,8 @@
  *
  *   fixed link   the group forms once all ranks have said HELLO, their manifests are the
  *                same, and each has begun its first state
- *   founding     where ranks come and go, rank 0 founds epoch 1 once as many ranks as
- *                are to found the job have come with the same manifest
+ *   founding     where ranks come and go, rank 0 or the hub founds epoch 1 once as many
+ *                ranks as are to found the job have come with the same manifest
  *   newcomers    a rank that comes later is heard by the ledger once its manifest is
  *                the same and it has the rows
  *
@@ -204,7 +204,8 @@ void ranks_admission_facts(const struct ranks *m, int from, const struct ranks_w
 {
     const struct lead_peer *peer = &m->lead->peers[from];
 
-    facts->manifest = CHECK_MANIFEST + (m->manifest ? strlen(m->manifest) + 1 : 0);
+    size_t more = m->f.hub && !m->started ? CHECK_FIRST : CHECK_MANIFEST;
+    facts->manifest = more + (m->manifest ? strlen(m->manifest) + 1 : 0);
     if (!m->place.fixed) {
         facts->turns |= 1U << WORD_HELLO | 1U << WORD_HERE;
         return;

@@ -60,9 +60,9 @@ static uint64_t draw(int slice, int rank)
     return rng_next(&rng);
 }
 
-/* The owner of a slice: the hub, if there is one. Else slice j is rank j's; if that is no member, the slice is drawn
- * among the members. So members share such slices evenly, and a rank that comes or goes
- * moves its own slices alone. */
+/* The owner of a slice: the hub, if there is one. Else slice j is rank j's; if that is no
+ * member, the slice is drawn among the members. So members share such slices evenly, and
+ * a rank that comes or goes moves its own slices alone. */
 static int draw_owner(const struct ranks *m, int slice)
 {
     int owner = -1;

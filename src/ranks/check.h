@@ -9,6 +9,7 @@
 enum {
     CHECK_WHY = 200,         /* bytes of why a word is refused */
     CHECK_THREADS = 1 << 16, /* of a trainer, at most */
+    CHECK_FIRST = 1 << 26,   /* bytes of the manifest that a hub takes for its own */
     CHECK_MANIFEST = 1 << 20 /* bytes that a manifest may be longer than one's own */
 };
 

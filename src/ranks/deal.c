@@ -126,7 +126,7 @@ static void say_items(struct ranks *m, enum deal_kind kind)
 
     d->out.head = (struct ranks_items){
         .serial = items->serial, .grant = items->have, .want = items->want,
-        .stock = items->stock, .end = items->end,
+        .stock = items->stock, .end = items->end, .each = items->each,
         .flags = (items->trained.wide ? TRAINED_WIDE : 0) |
                  (items->held.wide ? HELD_WIDE : 0) | flag_of(kind)};
     size_t n = put(d, put(d, put(d, 0, 0, &items->trained), 1, &items->held), 2,
@@ -160,6 +160,7 @@ static void hear_items(struct ranks *m, int from, const struct ranks_items *head
     items->want = head->want;
     items->stock = head->stock;
     items->end = head->end;
+    items->each = head->each;
     at = take(&items->trained, at, head->n[0]);
     at = take(&items->held, at, head->n[1]);
     take(&items->done, at, head->n[2]);
@@ -295,7 +296,6 @@ static void tell_own(struct ranks *m, enum deal_kind kind)
     if (s->was_member && !view.member)
         own_drop(&s->own);
     s->was_member = view.member;
-    s->leases.each = s->own.each;
     bool due = s->own.begun && (s->said_epoch != view.epoch || is_lost(m, &s->own) ||
                                 own_due(&s->own, m->now_ns));
     due = view.member && (due || s->soon);

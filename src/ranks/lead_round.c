@@ -223,8 +223,7 @@ static void call_late(struct ranks *m)
     say_owed(m);
 }
 
-/* All that the round is of have arrived, but for the hub, which comes when it is
- * called. */
+/* The hub comes to a round when it is called, once. */
 static bool lacks_hub(const struct ranks *m)
 {
     return m->hub >= 0 && m->members[m->hub] && !has_arrived(m, m->hub) &&

@@ -143,6 +143,8 @@ bool leases_hear(struct leases *l, int rank, const struct lease_items *items)
     of->wide = items->trained.wide || items->held.wide;
     uint64_t held = runs_count(&of->held);
     of->stock = items->stock < held ? items->stock : held;
+    uint64_t each = items->each < LEASES_WANT ? items->each : (uint64_t)LEASES_WANT;
+    l->each = each > l->each ? each : l->each;
     of->want = items->want < LEASES_WANT ? items->want : LEASES_WANT;
     of->heard = items->serial;
     of->asks = items->want > 0;

@@ -50,6 +50,7 @@ struct lease_items {
     uint64_t want;                      /* so many items more */
     uint64_t end;                       /* UINT64_MAX: not known */
     uint64_t stock;                     /* items that are not in work yet */
+    uint64_t each;                      /* that one take asks for; 0 is 1 */
     struct lease_list trained;          /* in no result that the others have */
     struct lease_list held;             /* all other items that it has */
     struct lease_list done;             /* never wide: what has no room is told later */
@@ -80,7 +81,7 @@ struct leases {
     uint64_t patience_ns, since_ns;     /* this rank deals since then */
     struct runs pending;                /* trained by those who are in the final round */
     bool final;
-    uint64_t each;                      /* set by the caller; 0 is 1 */
+    uint64_t each;                      /* the most that a rank has told */
     bool changed;                       /* since these were counted: */
     uint64_t n_free, n_left;
     bool all_told;

@@ -58,7 +58,8 @@ void ledger_judge_slow(struct ledger *l)
     }
     for (int r = 0; r < l->o.ranks; r++) {
         struct ledger_seat *s = &l->seats[r];
-        bool may_be = s->in && r != l->o.rank && !is_hub(l, s) && s->pardoned != s->in_list[MEMBER];
+        bool spared = r == l->o.rank || is_hub(l, s);
+        bool may_be = s->in && !spared && s->pardoned != s->in_list[MEMBER];
         bool slow = may_be && 2 * s->blamed > n - 1;
         if (slow && s->was_slow) {
             set_aside(l, s, s->slow_ns);

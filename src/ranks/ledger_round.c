@@ -163,11 +163,16 @@ static struct gathering gather(struct ledger *l)
 }
 
 /* A hub that is no member yet, or no longer, is not waited for: the members own the slices
- * then. */
+ * then. Nor is a hollow one where nobody can give it the state. */
 static bool hub_is_ready(const struct ledger *l)
 {
     const struct ledger_seat *s = &l->seats[l->o.ranks - 1];
-    return !is_hub(l, s) || !s->in_list[MEMBER] || (has_arrived(l, s) && !s->told.hollow);
+
+    if (!is_hub(l, s) || !s->in_list[MEMBER])
+        return true;
+    if (is_hollow(l, s))
+        return ledger_gives(l, ledger_donor(l, l->newest, -1)) < GIVES_ENDED;
+    return has_arrived(l, s);
 }
 
 /* Whether the seat is in the round, if it has arrived. */

@@ -279,6 +279,7 @@ bool own_tell(struct own_items *o, struct lease_items *items, uint64_t now_ns)
     good &= tell_fresh(o);
     *items = (struct lease_items){.serial = ++o->serial, .have = o->have,
                                   .want = lacks(o), .end = o->end,
+                                  .each = o->each,
                                   .stock = runs_count(&o->stock)};
     add_wide(&items->trained, &o->trained);
     add_wide(&items->trained, &o->brought);

@@ -238,6 +238,8 @@ static void change(struct ranks *m)
     int others = 0;
 
     for (int k = 0; k < m->place.size; k++) {
+        if (m->list[k].generation && m->list[k].generation != m->members[k])
+            atomic_store_explicit(&m->f.ended, false, memory_order_relaxed);
         m->members[k] = m->list[k].generation;
         others += m->members[k] && k != m->f.rank;
     }

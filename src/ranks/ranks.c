@@ -43,12 +43,12 @@ static descant_status open_tcp(struct fabric **out, const struct fabric_options 
         return status;
     if (options->most)
         at.most = options->most;
-    if (at.most < options->size)
-        at.most = options->size;
     if (!with.size)
         with.size = 1;          /* the first trainer begins alone, and others come to
                                    it */
     with.size += options->hub;
+    if (at.most < with.size)
+        at.most = with.size;
     with.dead_s = at.dead_s;
     with.link = &link_tcp;
     with.context = &at;
@@ -76,7 +76,10 @@ static const char *manifest(struct fabric *f)
 static void refuse(struct fabric *f, descant_status status, const char *why)
 {
     const struct ranks_word word = {.what = WORD_FAIL, .status = (uint32_t)status};
-    ranks_lead_tell_all(ranks_of(f), word, why, strlen(why) + 1);
+    char text[RANKS_TEXT];
+
+    snprintf(text, sizeof text, "%s", why);
+    ranks_lead_tell_all(ranks_of(f), word, text, strlen(text) + 1);
 }
 
 static descant_status rows_begin(struct fabric *f, const void *bytes, size_t n)
@@ -107,7 +110,8 @@ const struct fabric_agree ranks_agree = {.offer = ranks_agree_offer,
     .rows = &rows, .post = &ranks_post, .agree = &ranks_agree, .deal = &ranks_deals,    \
     .alloc = ranks_alloc,                                                               \
     .share = ranks_share, .serve = ranks_serve, .wake = wake,                           \
-    .manifest = manifest, .refuse = refuse, .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
+    .manifest = manifest, .refuse = refuse,                                             \
+    .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
     .close = ranks_close
 
 const struct fabric_type fabric_mpi = {

@@ -451,10 +451,10 @@ struct word_facts;
 void ranks_admission_facts(const struct ranks *m, int from, const struct ranks_word *word,
                            struct word_facts *facts);
 void ranks_admission_hear(struct ranks *m, int from, const struct ranks_word *word);
-/* False: HERE is of a newcomer whose manifest is not known yet, and is heard later. */
 void ranks_admission_started(struct ranks *m);
 /* Of a hub that has not started: a manifest that has come; NULL: none has. */
 const char *ranks_admission_manifest(const struct ranks *m);
+/* False: HERE is of a newcomer whose manifest is not known yet, and is heard later. */
 bool ranks_admission_admits(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_admission_gone(struct ranks *m, int rank);       /* its process has gone */
 

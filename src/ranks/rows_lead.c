@@ -219,7 +219,7 @@ static void close_rows(struct ranks *m)
         struct rows_peer *peer = &rows->peers[k];
         peer->seated = is_member(m, k) && !peer->absent;
         peer->voted = peer->bad = peer->called = false;
-        if (!peer->seated && k != m->hub)       /* its rows are old now, also if it is silent */
+        if (!peer->seated && k != m->hub)       /* its rows are old now, also if silent */
             ledger_outdate(m->ledger, k);
         if (peer->seated)
             rows->closing[rows->n_closing++] =

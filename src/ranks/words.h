@@ -117,6 +117,7 @@ struct ranks_items {
     uint64_t want;              /* ITEMS */
     uint64_t stock;             /* ITEMS: its stock; DEAL: the most that it may have */
     uint64_t end;
+    uint64_t each;              /* ITEMS: that one take asks for */
     uint32_t n[3];              /* runs. ITEMS: trained, held, done; DEAL: grant,
                                    pending, done */
     uint32_t flags;             /* ITEMS: trained is wide 1, held is wide 2; DEAL: over

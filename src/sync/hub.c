@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The hub of a star: a rank that all others are connected with, and that owns all slices
  * of the vector. It has no workers, and no model of its own: it takes the plan and the
- * segments of the first trainer that comes, and the names of its tables. From then on it is a job whose shadow does
- * nothing but come to each round when it is called, and bring nothing. So it has G and s,
- * or the centre, as each trainer has, and gives them to those that come late. */
+ * segments of the first trainer that comes, and the names of its tables. From then on it
+ * is a job whose shadow does nothing but come to each round when it is called, and bring
+ * nothing. So it has G and s, or the centre, as each trainer has, and gives them to those
+ * that come late. */
 #include "sync/job.h"
 
 #include <stdlib.h>
@@ -34,9 +35,11 @@ static descant_status adopt_segment(struct descant *job, const char *text)
 {
     const char *space = strrchr(text, ' ');
     char name[LOG_LINE], *end = NULL;
-    size_t n = space ? strtoull(space + 1, &end, 10) : 0;
+    bool digits = space && space[1] >= '0' && space[1] <= '9';
+    size_t n = digits ? strtoull(space + 1, &end, 10) : 0;
 
-    if (!n || *end || space == text || (size_t)(space - text) >= sizeof name)
+    if (!n || n == SIZE_MAX || *end || space == text ||
+        (size_t)(space - text) >= sizeof name)
         return log_fail(&job->log, DESCANT_CORRUPT, "the trainer's segment \"%s\"", text);
     snprintf(name, sizeof name, "%.*s", (int)(space - text), text);
     size_t at;

@@ -104,7 +104,8 @@ static descant_status fill(struct descant *job, const struct descant_options *o)
     descant_status status = check_options(o, &job->log);
     if (status != DESCANT_OK)
         return status;
-    const char *plan = o->plan ? o->plan : getenv("DESCANT_PLAN");
+    const char *given = o->plan ? o->plan : getenv("DESCANT_PLAN");
+    const char *plan = o->hub ? NULL : given;   /* a hub has that of its trainers */
     status = plan_parse(&job->plan, plan && *plan ? plan : "shadow-easgd", &job->log);
     if (status == DESCANT_OK && job->plan.when == PLAN_CONTROL)
         status = log_fail(&job->log, DESCANT_UNSUPPORTED,
@@ -398,6 +399,8 @@ descant_status descant_start(struct descant *job)
         status = shadow_start(job);
     if (status == DESCANT_OK)
         status = events_start(job);
+    if (status != DESCANT_OK && job->hub)
+        job->fabric->type->refuse(job->fabric, status, descant_last_error());
     if (status != DESCANT_OK)           /* half started: only close is allowed */
         return job_break(job, status);
     job_becomes(job, JOB_OPEN, JOB_STARTED);

@@ -145,9 +145,11 @@ descant_status descant_outer_save(struct descant *job, void *memory, size_t *byt
     return DESCANT_OK;
 }
 
-/* The vectors in these bytes, and the number of rounds that made them. */
+/* The vectors in these bytes, and the number of rounds that made them. fits: of this job's
+ * segments, which a hub does not know before its start. */
 static descant_status read_outer(struct descant *job, const void *memory, size_t bytes,
-                                 const unsigned char **vectors, uint64_t *rounds)
+                                 bool fits, const unsigned char **vectors,
+                                 uint64_t *rounds)
 {
     struct outer_header header;
     float *own[2];
@@ -161,7 +163,7 @@ static descant_status read_outer(struct descant *job, const void *memory, size_t
         return log_fail(&job->log, DESCANT_CORRUPT,
                         "this is no outer state of version %d, nor of one before",
                         VERSION);
-    if (header.vectors != n || header.floats != outer_floats(job))
+    if (fits && (header.vectors != n || header.floats != outer_floats(job)))
         return log_fail(
             &job->log, DESCANT_CORRUPT,
             "the outer state has %u vectors of %llu floats, this job %u of %zu",
@@ -184,7 +186,7 @@ static descant_status set_outer(struct descant *job, const void *memory, size_t 
     const unsigned char *from;
     uint64_t rounds;
     float *vectors[2];
-    descant_status status = read_outer(job, memory, bytes, &from, &rounds);
+    descant_status status = read_outer(job, memory, bytes, true, &from, &rounds);
     if (status != DESCANT_OK)
         return status;
     outer_vectors(job, vectors);
@@ -200,13 +202,13 @@ static descant_status set_outer(struct descant *job, const void *memory, size_t 
     return DESCANT_OK;
 }
 
-/* Before start there are no vectors yet; and a hub has no segments. */
+/* Before start there are no vectors yet. */
 static descant_status keep_outer(struct descant *job, const void *memory, size_t bytes)
 {
     const unsigned char *vectors;
     uint64_t rounds;
     descant_status status =
-        job->hub ? DESCANT_OK : read_outer(job, memory, bytes, &vectors, &rounds);
+        read_outer(job, memory, bytes, !job->hub, &vectors, &rounds);
     if (status != DESCANT_OK)
         return status;
     memory_give(job->outer_kept);

@@ -27,13 +27,13 @@ static void add(struct text *text, const char *format, ...)
     text->n += n > 0 ? n : 0;
 }
 
-/* "trainer 3", "trainers 1, 3 and 4", "trainers 1 (beta), 2 (gamma) and 7 more", "2
- * trainers" */
 static bool is_hub(const struct fabric *f, int rank)
 {
     return f->star && rank == f->size - 1;
 }
 
+/* "trainer 3", "trainers 1, 3 and 4", "trainers 1 (beta), 2 (gamma) and 7 more", "2
+ * trainers", "the hub" */
 static void add_names(struct text *text, const struct fabric *f, const struct awaited *a)
 {
     int more = a->n - a->n_named;

@@ -236,10 +236,12 @@ static void leave(struct trainer *t)
     descant_status status =
         descant_part(t->job, fmax(LEAVES_S - passed_s, LAST_EXCHANGE_S));
     unsigned long long lost = status == DESCANT_OK ? 0 : steps_given_up(t);
-    char host[64] = "", what[64] = "last rows";
+    char host[64] = "", what[64] = "last exchange";
 
     gethostname(host, sizeof host - 1);
-    if (lost)
+    if (!lost && t->n_tables)
+        snprintf(what, sizeof what, "last rows");
+    else if (lost)
         snprintf(what, sizeof what, "last %llu step%s", lost, lost == 1 ? "" : "s");
     fprintf(t->err, "descant: rank %d (%s) has left: SIGTERM; ", t->rank, host);
     if (status == DESCANT_OK)
