@@ -32,10 +32,7 @@ enum {
 };
 
 /* REFUSED.offset. FULL: no rank is free, until one of them is given up */
-enum refusal {
-    REFUSED_NO, REFUSED_LATER, REFUSED_GONE, REFUSED_OLD, REFUSED_FULL,
-    REFUSED_ANEW                /* in a star: this process was given up */
-};
+enum refusal { REFUSED_NO, REFUSED_LATER, REFUSED_GONE, REFUSED_OLD, REFUSED_FULL };
 
 static const char magic[8] = "descant";
 
@@ -135,8 +132,7 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
     if (hello->generation < peer->newest)
         return turn_away(c, REFUSED_OLD, peer->newest, "a newer process has this rank");
     if (hello->generation == peer->newest && !tcp_is_there(peer))
-        return turn_away(c, link->options.star ? REFUSED_ANEW : REFUSED_GONE, 0,
-                         "it was given up here, and must come anew");
+        return turn_away(c, REFUSED_GONE, 0, "it was given up here, and must come anew");
     if (hello->generation != peer->newest && peer->generation) {
         tcp_goes(peer);
         return turn_away(c, REFUSED_LATER, 0, "");
@@ -224,11 +220,6 @@ static bool hear_refused(struct tcp_connection *c, const struct tcp_frame *f,
         snprintf(link->why, sizeof link->why,
                  "a newer process has come to the job as rank %d", link->rank);
         link->failed = true;
-    } else if (f->offset == REFUSED_ANEW && link->met && peer) {
-        snprintf(link->why, sizeof link->why,
-                 "the hub had no connection with this process and has given it up: start "
-                 "it again");
-        link->failed = true;
     } else if (f->offset == REFUSED_NO && !link->met) {
         text_line(link->why, sizeof link->why, text);
         link->failed = true;
@@ -240,6 +231,11 @@ static bool hear_refused(struct tcp_connection *c, const struct tcp_frame *f,
                     "one free", link->why);
         link->full_ns = link->full_ns ? link->full_ns : link->now_ns;
     } else if (f->offset == REFUSED_GONE && peer && tcp_is_there(peer)) {
+        text_line(link->why, sizeof link->why, text);
+        if (link->options.star && peer->rank == 0 && *link->why)
+            log_say(link->log, DESCANT_WARNING, "tcp: the hub refuses this process: %s",
+                    link->why);
+        *link->why = 0;
         tcp_goes(peer);
     } else if (f->offset != REFUSED_LATER && peer) {
         peer->listens &= peer->rank == 0;

@@ -48,14 +48,9 @@ descant_status ranks_deal_init(struct ranks *m)
     if (!d)
         return DESCANT_MEMORY;
     pthread_mutex_init(&d->lock, NULL);
-    uint64_t patience_ns = m->place.fixed ? 0 : m->dead_ns;
-    bool good = true;
-    for (int kind = 0; kind < DEAL_KINDS; kind++) {
-        struct stream *s = &d->of[kind];
-        own_init(&s->own, m->place.fixed ? FIXED_AHEAD_NS : m->dead_ns);
-        good &= !m->lead || leases_init(&s->leases, m->place.size, patience_ns);
-    }
-    return good ? DESCANT_OK : DESCANT_MEMORY;
+    for (int kind = 0; kind < DEAL_KINDS; kind++)
+        own_init(&d->of[kind].own, m->place.fixed ? FIXED_AHEAD_NS : m->dead_ns);
+    return DESCANT_OK;
 }
 
 void ranks_deal_fini(struct ranks *m)
@@ -71,12 +66,15 @@ void ranks_deal_fini(struct ranks *m)
 }
 
 /* Members that have come or gone since the last look. Where the link is fixed they can
- * only leave. */
+ * only leave. A rank has memory for what others have once it deals. */
 static bool look_members(struct ranks *m, struct stream *s)
 {
     uint64_t epoch = ledger_view(m->ledger).epoch;
-    bool good = true;
+    uint64_t patience_ns = m->place.fixed ? 0 : m->dead_ns;
+    bool good = s->leases.of || leases_init(&s->leases, m->place.size, patience_ns);
 
+    if (!good)
+        return false;
     if (!s->deals)
         leases_begin(&s->leases, m->now_ns);
     if (s->deals && epoch == s->epoch && s->n_left == m->lead->n_left)
