@@ -159,7 +159,7 @@ def part_kills():
                 for a, b in zip(windows, windows[10:])]
         say("kills", plan=plan, kills=kills, without_round_s=longest,
             steps_per_s=statistics.mean(gaps), least_steps_per_s=min(gaps),
-            stall_s=max(e.get("stall_ms", 0) for e in ends) / 1e3,
+            stall_s=max(e["stall_ns"] for e in ends) / 1e9,
             rounds=[e["rounds"] for e in ends])
 
 

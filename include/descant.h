@@ -367,11 +367,11 @@ DESCANT_API descant_status descant_reload(struct descant *job);
 /* The outer state: global version and momentum, or the central copy. save takes the room
  * at memory in *bytes, and sets it to the bytes needed; with memory NULL it only asks. It
  * waits for the end of a merge, and may also be called after finish. load is for use
- * between pause and reload, or before start once all segments are there. What was loaded
- * before start is what all trainers begin with, together with that trainer's replica; of
- * several that load, the lowest rank's counts. No steps are lost then; a reload replaces
- * what the others have trained since its pause. A trainer that comes to a running job
- * takes what that job has, whatever it has loaded. */
+ * between pause and reload, or before start once all segments are there. A state that was
+ * loaded before start is given to all trainers by the start, with the replica of the one
+ * that has loaded it; of several, with the lowest rank's. No steps are lost then; a reload
+ * replaces all that the others have trained since its pause. A trainer that comes to a
+ * running job takes the state of that job, also if it has loaded another one. */
 DESCANT_API descant_status descant_outer_save(struct descant *job, void *memory,
                                               size_t *bytes);
 DESCANT_API descant_status descant_outer_load(struct descant *job, const void *memory,

@@ -258,7 +258,7 @@ static void spoil(struct tcp_frame *f, uint8_t wrong)
     f->bytes = wrong & 128 ? UINT32_MAX - f->bytes : f->bytes;
 }
 
-/* Whom a frame of a star names, by two bits: a rank that is not at the connection's other
+/* The rank that a frame of a star names, by two bits: one that is not at the connection's other
  * end, in their turn; rank 0: nobody. */
 struct far {
     uint16_t rank;
@@ -611,7 +611,7 @@ static long look_at_connections(const struct tcp_link *link)
     return blocks;
 }
 
-/* What rank 0 of a star holds for others is bounded, and counted. */
+/* Rank 0 of a star holds no more for others than it may, and counts it. */
 static long look_at_passed(const struct tcp_link *link)
 {
     long blocks = 0;

@@ -88,7 +88,7 @@ static int be_hub(int trainers)
 {
     const struct hub_options o = {.address = address, .trainers = trainers, .state = state,
                                   .state_every = 0.1};
-    return hub_run(&o, stderr, stderr);
+    return hub_run(&o, stderr);
 }
 
 static void start(pid_t *pid, const char *plan, int rank)
@@ -320,7 +320,7 @@ START_TEST(a_hub_is_told_to_end)
     kill(hub_pid, SIGTERM);
     ck_assert_int_eq(end_of(hub_pid), 128 + SIGTERM);
     ck_assert(stat(state_file, &of) == 0 && of.st_size > (off_t)(FLOATS * sizeof(float)));
-    wait_said("the hub has gone: steps go on, and rounds wait until it is started again",
+    wait_said("the hub has gone: rounds wait until it is started again",
               TRAINERS);
     begin_hub();
     wait_said("the hub is there again", TRAINERS);
@@ -348,6 +348,38 @@ START_TEST(its_figures_are_shown)
     free(text);
     end_all();
     ck_assert_int_eq(hub_status(address, stderr, stderr), 1);
+}
+END_TEST
+
+/* It has no part in what trainers do. */
+START_TEST(a_hub_does_not_train)
+{
+    struct descant_options o = descant_options_default();
+    struct tcp_options at;
+    struct descant *job;
+
+    tcp_test_address(&at, "127.0.0.1", 2);
+    snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
+    unlink(said_file);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,star", at.port);
+    page = share_memory(sizeof *page);
+    page->step_ns[0] = 1000000;
+    start(&pids[0], "ma,every=5", 0);
+    o.job = address;
+    o.hub = 1;
+    o.start_s = 20;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    ck_assert_int_eq(descant_step(job), DESCANT_ORDER);
+    ck_assert_int_eq(descant_pause(job), DESCANT_ORDER);
+    ck_assert_int_eq(descant_part(job, 1), DESCANT_ORDER);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "wants a job that is started, this one is "
+                                                       "a hub"));
+    AWAIT(page->trainers[0].rounds > 3);
+    page->stop = true;
+    ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_LOCAL), DESCANT_OK);
+    ck_assert_int_eq(end_of(pids[0]), 0);
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
 }
 END_TEST
 
@@ -381,5 +413,6 @@ int main(void)
     tcase_add_test(all, a_hub_is_told_to_end);
     tcase_add_test(all, its_figures_are_shown);
     tcase_add_test(all, a_plan_that_has_no_hub_is_refused);
+    tcase_add_test(all, a_hub_does_not_train);
     return run_cases(all, NULL);
 }

@@ -43,5 +43,5 @@ int cli_hub(const struct cli *cli)
         return cli_bad_use(cli, "the ADDRESS, tcp:HOST:PORT, comes first");
     words.hub.address = cli->argv[0];
     return words.status ? hub_status(words.hub.address, cli->out, cli->err)
-                        : hub_run(&words.hub, cli->out, cli->err);
+                        : hub_run(&words.hub, cli->err);
 }

@@ -238,7 +238,8 @@ struct fabric {
        figures order nothing */
     _Atomic int members;                /* trainers that take part now */
     _Atomic int others;                 /* a hub: trainers that are there, also at their
-                                           end */
+                                           end; release, so that who sees none of them
+                                           sees `ended` */
     _Atomic bool ended;                 /* the last round is done */
     _Atomic uint32_t epoch;             /* changes with each coming and going */
     _Atomic uint64_t restarts, bad, bytes;

@@ -88,10 +88,14 @@ static descant_status begin(struct hub *h, FILE *err)
     descant_status status = descant_open(&h->job, &options);
     if (status == DESCANT_OK)
         status = load(h);
+    if (status != DESCANT_OK)
+        return status;
+    log_say(&h->log, DESCANT_INFO, "%s waits for %d trainer%s", address, options.size,
+            options.size == 1 ? "" : "s");
+    page_write(h->page, NULL, 0);
+    status = descant_start(h->job);
     if (status == DESCANT_OK)
-        page_write(h->page, NULL, 0);
-    if (status == DESCANT_OK)
-        status = descant_start(h->job);
+        log_say(&h->log, DESCANT_INFO, "the job has begun");
     return status;
 }
 
@@ -114,12 +118,11 @@ static void serve(struct hub *h)
     keep(h);
 }
 
-int hub_run(const struct hub_options *o, FILE *out, FILE *err)
+int hub_run(const struct hub_options *o, FILE *err)
 {
     struct hub h = {.o = o, .log = {to_err, err, -1}};
     pthread_t waits;
 
-    (void)out;
     page_path(o->address, h.page, sizeof h.page);
     bool good = begin(&h, err) == DESCANT_OK;
     signals_forget();

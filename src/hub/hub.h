@@ -14,7 +14,7 @@ struct hub_options {
 };
 
 /* Ends with the job, or at a signal. The exit status. */
-int hub_run(const struct hub_options *o, FILE *out, FILE *err);
+int hub_run(const struct hub_options *o, FILE *err);
 int hub_status(const char *address, FILE *out, FILE *err);
 
 /* --- kept.c: the state on disk --- */

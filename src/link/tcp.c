@@ -81,21 +81,14 @@ static uint64_t make_generation(void)
     return (uint64_t)now.tv_sec * S + (uint64_t)now.tv_nsec;
 }
 
-/* In a star the process at the job's address, rank 0 here, is the hub, and the last rank
- * for the link's user; the others are his from 0. */
-static int turned(const struct tcp_link *link, int rank, int by)
-{
-    return link->options.star && rank >= 0 ? (rank + by + link->size) % link->size : rank;
-}
-
 static int inside(const struct tcp_link *link, int rank)
 {
-    return turned(link, rank, 1);
+    return tcp_turned(link, rank, 1);
 }
 
 static int outside(const struct tcp_link *link, int rank)
 {
-    return turned(link, rank, -1);
+    return tcp_turned(link, rank, -1);
 }
 
 static struct tcp_link *create(const struct link_entry *entry)

@@ -164,7 +164,7 @@ struct tcp_peer {
 
 enum { TCP_PART = 32 << 10 };           /* bytes of bulk in one frame that is passed on */
 
-/* What rank 0 has to do with frames from one rank to another. */
+/* Frames from one rank to another, at rank 0, which passes them on. */
 struct tcp_pair {
     uint64_t left, told_left;   /* bytes in this turn that are held no more; as the
                                    sender was told */
@@ -423,7 +423,7 @@ void tcp_begin_turn(struct tcp_peer *peer);
 
 /* --- tcp_star.c --- */
 
-/* What rank 0 tells of a rank. False: it cannot yet. */
+/* Rank 0 tells others of a rank. False: it cannot yet. */
 bool tcp_find_far_place(struct tcp_peer *to, struct tcp_peer *of,
                         struct tcp_place *place);
 /* False: the connection has no room. */
@@ -448,5 +448,12 @@ bool tcp_meet_says(struct tcp_connection *c);
 void tcp_turn(struct tcp_link *link);
 /* Words that have ended leave, and then BYE. True: nothing is on its way any more. */
 bool tcp_leaves(struct tcp_link *link);
+
+/* In a star the process at the job's address, rank 0 here, is the hub, and the last rank
+ * for the link's user; the others are his from 0. */
+static inline int tcp_turned(const struct tcp_link *link, int rank, int by)
+{
+    return link->options.star && rank >= 0 ? (rank + by + link->size) % link->size : rank;
+}
 
 #endif

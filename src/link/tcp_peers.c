@@ -24,11 +24,8 @@ bool tcp_make_peers(struct tcp_link *link)
         link->peers[k].rank = k;
         snprintf(link->names[k], LINK_NAME_ROOM, "the host of rank %d", k);
     }
-    int own = link->rank;
-
-    if (link->options.star)     /* as the link's user counts (tcp.c) */
-        own = (own + link->size - 1) % link->size;
-    snprintf(link->names[own], LINK_NAME_ROOM, "%s", link->name);
+    snprintf(link->names[tcp_turned(link, link->rank, -1)], LINK_NAME_ROOM, "%s",
+             link->name);
     link->peers[0].address = link->meeting;
     link->peers[0].listens = true;
     return true;
@@ -141,7 +138,7 @@ void tcp_goes(struct tcp_peer *peer)
         owe_places(peer->link, peer->rank);
 }
 
-/* What rank 0 of a star keeps of a rank that has come. Frames from it that are held leave
+/* The record of a rank that has come, in rank 0 of a star. Frames from it that are held leave
  * all the same, before the next turns. False: no memory. */
 static bool make_pairs(struct tcp_peer *peer)
 {

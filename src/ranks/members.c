@@ -243,7 +243,7 @@ static void change(struct ranks *m)
         m->members[k] = m->list[k].generation;
         others += m->members[k] && k != m->f.rank;
     }
-    atomic_store_explicit(&m->f.others, others, memory_order_relaxed);
+    atomic_store_explicit(&m->f.others, others, memory_order_release);
     m->founded = m->changed = true;
     if (view.coordinator >= 0)          /* -1: all have left */
         m->coordinator = view.coordinator;

@@ -65,7 +65,7 @@ static void say_hub(struct ranks *m, bool gone)
 {
     if (gone)
         log_say(&m->f.log, DESCANT_WARNING,
-                "the hub has gone: steps go on, and rounds wait until it is started again");
+                "the hub has gone: rounds wait until it is started again");
     else if (m->founded)
         log_say(&m->f.log, DESCANT_INFO, "the hub is there again");
 }

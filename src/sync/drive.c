@@ -8,8 +8,6 @@
  *   text. */
 #include "sync/job.h"
 
-#include <string.h>
-
 #define ROWS_LULL_NS UINT64_C(20000000)     /* after a sweep that found no touched row */
 
 /* ------------------------------------------------------------------ checks */
@@ -17,7 +15,7 @@
 descant_status job_check(struct descant *job, enum job_state state, const char *call)
 {
     static const char *const names[] = {"opened", "started", "paused", "finished",
-                                        "broken"};
+                                        "broken", "a hub"};
     if (job == NULL)
         return log_fail(NULL, DESCANT_INVALID, "%s: there is no job", call);
     if (*job->parent == 0)
@@ -26,9 +24,6 @@ descant_status job_check(struct descant *job, enum job_state state, const char *
     if (atomic_load(&job->failure) != 0)
         return job_broken(job);
     int now = atomic_load(&job->state);
-    if (job->hub && state == JOB_STARTED && strcmp(call, "descant_finish") != 0 &&
-        strcmp(call, "descant_outer_save") != 0)
-        return log_fail(&job->log, DESCANT_UNSUPPORTED, "%s: a hub does not train", call);
     if (now == (int)state)
         return DESCANT_OK;
     return log_fail(&job->log, DESCANT_ORDER,

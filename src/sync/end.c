@@ -93,11 +93,12 @@ static descant_status end_tables(struct descant *job)
 descant_status descant_finish(struct descant *job, enum descant_final which)
 {
     bool paused = job != NULL && *job->parent && atomic_load(&job->state) == JOB_PAUSED;
-    enum job_state before = paused ? JOB_PAUSED : JOB_STARTED;
+    bool hub = job != NULL && *job->parent && job->hub;
+    enum job_state before = paused ? JOB_PAUSED : hub ? JOB_SERVES : JOB_STARTED;
     descant_status status = job_check(job, before, "descant_finish");
     if (status == DESCANT_OK)
         status = events_refuse(job, "descant_finish");
-    if (status == DESCANT_OK && job->hub)
+    if (status == DESCANT_OK && hub)
         return hub_finish(job);
     if (status != DESCANT_OK)
         return status;

@@ -148,9 +148,9 @@ descant_status hub_finish(struct descant *job)
         if (atomic_load(&job->failure) != 0)
             return job_broken(job);
         clock_sleep_until(clock_now_ns() + LOOK_NS);
-        alone = atomic_load_explicit(&f->others, memory_order_relaxed) == 0;
+        alone = atomic_load_explicit(&f->others, memory_order_acquire) == 0;
     }
     shadow_stop(job);
-    job_becomes(job, JOB_STARTED, JOB_FINISHED);
+    job_becomes(job, JOB_SERVES, JOB_FINISHED);
     return DESCANT_OK;
 }

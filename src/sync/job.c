@@ -403,7 +403,7 @@ descant_status descant_start(struct descant *job)
         job->fabric->type->refuse(job->fabric, status, descant_last_error());
     if (status != DESCANT_OK)           /* half started: only close is allowed */
         return job_break(job, status);
-    job_becomes(job, JOB_OPEN, JOB_STARTED);
+    job_becomes(job, JOB_OPEN, job->hub ? JOB_SERVES : JOB_STARTED);
     if (job->numbered)
         launcher_started();
     return DESCANT_OK;

@@ -12,7 +12,10 @@
 #include "sync/waits.h"
 #include "sync/workers.h"
 
-enum job_state { JOB_OPEN, JOB_STARTED, JOB_PAUSED, JOB_FINISHED, JOB_BROKEN };
+enum job_state {
+    JOB_OPEN, JOB_STARTED, JOB_PAUSED, JOB_FINISHED, JOB_BROKEN,
+    JOB_SERVES                  /* a hub that has started; it does not train */
+};
 
 struct rate_limit {
     uint64_t bytes, paid_ns;            /* moved so far; the time until which they are

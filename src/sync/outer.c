@@ -110,7 +110,8 @@ static void move_outer(const struct descant *job, float *const vectors[2],
 descant_status descant_outer_save(struct descant *job, void *memory, size_t *bytes)
 {
     int now = job != NULL && *job->parent ? atomic_load(&job->state) : JOB_STARTED;
-    descant_status status = job_check(job, now == JOB_PAUSED || now == JOB_FINISHED
+    descant_status status = job_check(job, now == JOB_PAUSED || now == JOB_FINISHED ||
+                                               now == JOB_SERVES
                                                ? (enum job_state)now : JOB_STARTED,
                                       "descant_outer_save");
     if (status != DESCANT_OK)
