@@ -58,13 +58,13 @@ LIBS := -lm -lrt
 # loops stay loops: none may become a call to memcpy, and ThreadSanitizer does not see them. That a
 # pointer wraps is left to AddressSanitizer, which sees its use: to check it, too, doubles their time.
 KERNEL_SETS := base $(if $(filter x86_64%,$(TARGET)),avx2 avx512)
-KERNEL_FLAGS := -O3 $(if $(is_clang),-fno-builtin,-fno-tree-loop-distribute-patterns)
+KERNEL_FLAGS := -O3 -fno-math-errno $(if $(is_clang),-fno-builtin,-fno-tree-loop-distribute-patterns)
 KERNEL_SANITIZE := $(if $(findstring thread,$(SAN)),,$(SANITIZE) \
 	$(if $(findstring undefined,$(SAN)),-fno-sanitize=pointer-overflow))
 FLAGS_avx2 := -mavx2
 FLAGS_avx512 := -mavx512f
 # The same for the loops of training, which may use fused multiply-adds.
-LOOPS_FLAGS := $(KERNEL_FLAGS) -ffp-contract=fast -fno-math-errno
+LOOPS_FLAGS := $(KERNEL_FLAGS) -ffp-contract=fast
 LOOPS_avx2 := -mavx2 -mfma
 LOOPS_avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefer-vector-width=512
 
@@ -73,7 +73,7 @@ say = $(if $(V),,@echo "  $1 $@" && )
 
 KERNEL_SOURCE := $(wildcard src/kernels/kernels.c)
 SOURCES := $(filter-out $(KERNEL_SOURCE),$(wildcard $(patsubst %,src/%/*.c,\
-	base machine kernels link fabric shm ranks sync bsp)))
+	base machine kernels link fabric shm ranks owners sync bsp)))
 OBJECTS := $(SOURCES:src/%.c=$(B)/%.o) \
 	$(if $(KERNEL_SOURCE),$(KERNEL_SETS:%=$(B)/kernels/kernels_%.o))
 

@@ -35,7 +35,8 @@ a step, up to 200 a second, but not in steps_per_s_raw and least_per_s_raw.
 
 BUILD: where the program is (build/gcc). HOSTS_PLANS: the plans, with spaces between them. HOSTS_BYTES
 (4M): the model of kills and cuts. HOSTS_WORK_MS (1). HOSTS_LINK (1gbit). KILLS_MINUTES (30),
-LOSS_EXAMPLES (1000000), LOSS_SEEDS (8), JOIN_BYTES (1000M), JOIN_S (40: before the joiner), CUT_S (300),
+LOSS_EXAMPLES (1000000), LOSS_SEEDS (8), LOSS_FIRST_SEED (1), HOSTS_CORE (0: the first of four cores on
+which trainers of loss and late run, where several of these run at once), JOIN_BYTES (1000M), JOIN_S (40: before the joiner), CUT_S (300),
 LATE_SHARES (0.1 0.3 0.6 one), LATE_STOP_S (0.4: a stop, on average), SLOW_S (15), SLOW_CASES (steps
 pauses link), EPOCH_S (30: of the pass, at best), DEALT_KILLS (30)."""
 
@@ -350,7 +351,8 @@ def trained(plan, seed, examples, trouble=None):
         old.unlink()
 
     def command(rank, number):
-        return ["taskset", "-c", str(rank % os.cpu_count()), str(BUILD / "descant"), "train",
+        core = (rank + setting("HOSTS_CORE", 0)) % os.cpu_count()
+        return ["taskset", "-c", str(core), str(BUILD / "descant"), "train",
                 "--trainers", "0", "--data", str(HOSTS / "clicks.tsv"), "--epochs", "1000000",
                 "--sync", plan, "--seed", str(seed), "--checkpoint", str(checkpoint),
                 "--checkpoint-every", "0", "--quiet", "--log", str(HOSTS / f"run.{number}"),
@@ -383,13 +385,15 @@ def make_clicks(examples):
 
 def say_losses(part, plan, examples, trouble, calm_plan=None, **row):
     """Of runs with trouble beside those of the same seed without, in changing order."""
-    seeds, pairs = setting("LOSS_SEEDS", 8), []
-    for seed in range(1, seeds + 1):
+    seeds, first, pairs = setting("LOSS_SEEDS", 8), setting("LOSS_FIRST_SEED", 1), []
+    for seed in range(first, first + seeds):
         of = {}
         for troubled in (seed % 2 == 0, seed % 2 == 1):
             of[troubled] = (trained(plan, seed, examples, trouble) if troubled else
                             trained(calm_plan or plan, seed, examples))
         pairs.append((of[True], of[False]))
+        say("pair", of=part, plan=plan, **row, seed=seed, late=of[True][3], met=of[True][2],
+            loss=of[False][0], seconds=of[False][1], difference=of[True][0] / of[False][0] - 1)
     ratios = [a[0] / b[0] - 1 for a, b in pairs]
     deviation = statistics.stdev(ratios) if seeds > 1 else math.nan
     bound = T95[min(seeds - 2, len(T95) - 1)] * deviation / math.sqrt(seeds)

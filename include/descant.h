@@ -138,6 +138,8 @@ struct descant_options {
                             where it listens, and no trainer. Its plan and segments are
                             those of the first trainer that comes, for which start waits,
                             and for `size` of them; finish waits for the end of all */
+    int owned;           /* 1: there will be tables with owners; over mpi alone this must
+                            be known before */
 };
 
 DESCANT_API struct descant_options descant_options_default(void);
@@ -242,6 +244,82 @@ DESCANT_API descant_status descant_table_state(struct descant *job, const float 
  * change. */
 DESCANT_API descant_status descant_touch(struct descant *job, const float *table,
                                          const uint64_t *rows, size_t n);
+
+/* Tables whose rows have owners, for those that are too large for a copy on each machine.
+ * Each row lies on one rank, its owner, with the state of its optimizer; rank r of n has
+ * each n-th row. Rows of a batch are fetched ahead, and gradients are pushed to the
+ * owners, which step at once, in any order (Hogwild). There are no rounds of rows, and no
+ * trainer waits for another one. On one machine all trainers own all rows in memory that
+ * they share. */
+enum descant_rows_optimizer {
+    DESCANT_ROWS_SGD,               /* v = momentum v + g; w -= rate v */
+    DESCANT_ROWS_ADAGRAD,           /* s += g g; w -= rate g / (sqrt(s) + epsilon) */
+    DESCANT_ROWS_ROWWISE_ADAGRAD,   /* the same with one s a row, of the mean of g g */
+    DESCANT_ROWS_ADAM               /* as PyTorch's; t counts the row's pushes */
+};
+
+struct descant_owned {
+    uint64_t rows;
+    size_t width;                   /* floats of a row, 1 to 4096 */
+    enum descant_rows_optimizer optimizer;
+    double momentum, beta1, beta2, epsilon;
+    double spread;                  /* first values are uniform in [-spread, spread), */
+    uint64_t seed;                  /* and follow from the seed and the row's number */
+};
+
+/* Adagrad, with PyTorch's betas and epsilon; rows, width and spread are to be set. */
+DESCANT_API struct descant_owned descant_owned_default(void);
+
+/* Declares such a table; before start, the same ones in the same order everywhere. Over
+ * several machines the job needs options.size (or WORLD_SIZE), the number of ranks that
+ * own rows; ranks that come later own none. *table: its number, for fetch. UNSUPPORTED
+ * where ranks have no second link to each other: in a star, and over mpi without
+ * options.owned, which asks MPI for MPI_THREAD_MULTIPLE. */
+DESCANT_API descant_status descant_owned_table(struct descant *job, const char *name,
+                                               const struct descant_owned *shape,
+                                               int *table);
+
+/* A batch of rows. Any thread may use these, between start and close; a batch belongs to
+ * one thread at a time.
+ *
+ * fetch: asks for n rows, and returns. A row may be named more than once. The numbers are
+ * copied. Several batches may be under way. wait: sets *block to (n, width) floats, the
+ * rows in the order in which they were named; valid until the batch is pushed or dropped.
+ * Rows of this rank are read now, others as they were when their owner was asked. push:
+ * gives gradients, (n, width), in the same order, and returns. The owners step by them at
+ * the given rate. It waits only while more than 32 MB of pushes are on their way.
+ * Gradients with NaN or Inf are left out, counted (stats.rows_bad) and named. drop: the
+ * batch has no gradients. push and drop give the batch back, also where they fail.
+ *
+ * A rank reads its own pushes. ENDED: a rank that owns rows has gone, and its rows with
+ * it. */
+struct descant_rows;
+DESCANT_API descant_status descant_rows_fetch(struct descant *job, int table,
+                                              const uint64_t *rows, size_t n,
+                                              struct descant_rows **batch);
+DESCANT_API descant_status descant_rows_wait(struct descant *job,
+                                             struct descant_rows *batch, float **block);
+DESCANT_API descant_status descant_rows_push(struct descant *job,
+                                             struct descant_rows *batch,
+                                             const float *gradients, double rate);
+DESCANT_API descant_status descant_rows_drop(struct descant *job,
+                                             struct descant_rows *batch);
+
+/* Checkpoints of such tables; after start. A record is a row's values and then the state
+ * of its optimizer, `floats` floats in all. next: the next rows that this rank owns and
+ * that have ever been pushed or set, from *at on, which is 0 at first: up to `room` of
+ * them, with their records. Sets *n; 0: there are no more. Together the ranks have all;
+ * on one machine each trainer has. set: takes the records of those of n rows that this
+ * rank owns, and passes over others, so that a job of any number of ranks can take what
+ * another one has saved. What is pushed meanwhile may be in a record or not. */
+DESCANT_API descant_status descant_owned_floats(struct descant *job, int table,
+                                                size_t *floats);
+DESCANT_API descant_status descant_owned_next(struct descant *job, int table,
+                                              uint64_t *at, size_t room, uint64_t *rows,
+                                              float *records, size_t *n);
+DESCANT_API descant_status descant_owned_set(struct descant *job, int table,
+                                             const uint64_t *rows, size_t n,
+                                             const float *records);
 
 /* Waits for options.size trainers, which then all have the first trainer's values. If the
  * job is running already, this trainer gets a living trainer's state (in elastic plans
@@ -433,6 +511,14 @@ struct descant_stats {
     uint64_t missed;             /* rounds that have closed without this trainer */
     uint64_t merged;             /* steps of this trainer that results have; the others
                                     are still to come, or were lost with a state */
+    /* of tables with owners; their bytes are in rows_bytes, gradients that were left out
+       here in rows_bad */
+    uint64_t rows_fetched, rows_pushed;     /* by this trainer */
+    uint64_t rows_served;        /* that others have asked this rank for, or pushed to
+                                    it */
+    uint64_t rows_stall_ns;      /* time that callers have waited for rows, or for room to
+                                    push */
+    double rows_cpu_s;           /* CPU time of the thread that serves them */
 };
 
 /* At any time, from any thread; no step and no round waits for it. */

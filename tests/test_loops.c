@@ -282,11 +282,6 @@ static void run_layers(const struct loops *l, struct loops_arena *m, size_t n, b
 
 static void run_optimizers(const struct loops *l, struct loops_arena *m, size_t n)
 {
-    const struct adam adam = {0.9f, 0.99f, 0.1f, 0.01f, 1e-3f, 0.1f, 1.3f, 0.1f, 0.95f};
-    l->momentum(m->a[0] + 1, m->a[1], m->a[2], n, 0.1f, 0.9f, 0.01f);
-    l->adagrad(m->a[0], m->a[1] + 1, m->a[5], n, 0.1f, 1e-3f, 0.01f);
-    l->adam(m->a[0], m->a[1], m->a[2], m->a[5] + 2, n, &adam);
-    l->rowwise(m->a[0], m->a[1], m->a[5] + n + 5, n, 0.1f, 1e-3f);
     const struct ftrl ftrl = {0.1f, 1, 0.3f, 0.1f, 1.5f};
     l->ftrl(m->a[0], m->a[1], m->a[5] + 2, m->a[2], n, &ftrl);
     l->ftrl_meet(m->a[0], m->a[5] + 1, m->a[5] + 7, n);

@@ -58,7 +58,8 @@ class Options(ctypes.Structure):
     _fields_ = [("job", ctypes.c_char_p), ("plan", ctypes.c_char_p), ("rank", _INT),
                 ("size", _INT), ("workers", _INT), ("sync_cpu", _F64), ("sync_rate", _F64),
                 ("start_s", _F64), ("log", _LOG), ("log_user", ctypes.c_void_p),
-                ("on_event", ON_EVENT), ("event_user", ctypes.c_void_p), ("hub", _INT)]
+                ("on_event", ON_EVENT), ("event_user", ctypes.c_void_p), ("hub", _INT),
+                ("owned", _INT)]
 
 
 class Members(ctypes.Structure):
@@ -76,7 +77,9 @@ class Stats(ctypes.Structure):
                                           "rows_waiting")] + \
                [(name, _F64) for name in ("rows_age_s", "outer_rate", "outer_momentum",
                                           "outer_cosine")] + \
-               [(name, _U64) for name in ("missed", "merged")]
+               [(name, _U64) for name in ("missed", "merged", "rows_fetched", "rows_pushed",
+                                          "rows_served", "rows_stall_ns")] + \
+               [("rows_cpu_s", _F64)]
 
 
 VALUES = 12                     # DESCANT_VALUES

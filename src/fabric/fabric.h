@@ -17,6 +17,9 @@
 
 #include <pthread.h>
 
+struct link;
+struct link_place;
+
 enum exchange_kind {
     EXCHANGE_MEAN,      /* all trainers' vectors and weights in, the weighted mean out */
     EXCHANGE_ELASTIC,   /* W <- (1-alpha) W + alpha in, W out; needs no other trainer */
@@ -134,6 +137,7 @@ struct fabric_options {
     bool joins;                 /* over such a link: other ranks begin the job, and rank
                                    -1 does not become 0 */
     bool hub;                   /* over such a link: this rank is the job's hub */
+    bool owned;                 /* beside will be called, which a link may have to know */
     double rate;                /* bytes a second that a link may send to each peer; 0: no
                                    limit. The caller spaces exchanges, the link their
                                    bytes */
@@ -415,6 +419,11 @@ struct fabric_type {
     /* Tells the trainers that the hub has no part in a job with that manifest: it fails
      * for all. */
     void (*refuse)(struct fabric *f, descant_status status, const char *why);
+
+    /* Meets the same ranks by a link that another thread may use, beside exchanges. NULL:
+     * all trainers are on this machine, or there can be no other link. */
+    descant_status (*beside)(struct fabric *f, struct link **link,
+                             struct link_place *place);
 
     /* Takes the memory that rounds need, and compares the manifest with those that are
      * known. Does not wait for other trainers: the exchange STATE that must follow does,

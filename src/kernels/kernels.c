@@ -649,6 +649,58 @@ static void q8_add(float *sum, const float *from, const void *in, float a, size_
         q8_add_block(sum + at, from + at, m, a, n - at);
 }
 
+/* --- optimizers --- */
+
+static void momentum(float *restrict w, const float *restrict g, float *restrict v,
+                     size_t n, float lr, float m, float l2)
+{
+    for (size_t k = 0; k < n; k++) {
+        v[k] = m * v[k] + (g[k] + l2 * w[k]);
+        w[k] -= lr * v[k];
+    }
+}
+
+static void adagrad(float *restrict w, const float *restrict g, float *restrict s,
+                    size_t n, float lr, float epsilon, float l2)
+{
+    for (size_t k = 0; k < n; k++) {
+        float x = g[k] + l2 * w[k];
+        s[k] += x * x;
+        w[k] -= lr * x / (__builtin_sqrtf(s[k]) + epsilon);
+    }
+}
+
+static void adam(float *restrict w, const float *restrict g, float *restrict m,
+                 float *restrict v, size_t n, const struct adam *a)
+{
+    struct adam c = *a;
+    for (size_t k = 0; k < n; k++) {
+        float x = g[k] + c.l2 * w[k];
+        m[k] = c.beta1 * m[k] + c.rest1 * x;
+        v[k] = c.beta2 * v[k] + c.rest2 * (x * x);
+        w[k] =
+            c.keep * w[k] - c.rate * m[k] / (__builtin_sqrtf(v[k]) * c.root + c.epsilon);
+    }
+}
+
+static void rowwise(float *restrict w, const float *restrict g, float *restrict s,
+                    size_t n, float lr, float epsilon)
+{
+    lanes sum = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        sum += *read_at(g + i) * *read_at(g + i);
+    float squares = 0;
+    for (; i < n; i++)
+        squares += g[i] * g[i];
+    for (int k = 0; k < LANES; k++)
+        squares += sum[k];
+    *s += squares / (float)n;
+    float rate = lr / (__builtin_sqrtf(*s) + epsilon);
+    for (size_t k = 0; k < n; k++)
+        w[k] -= rate * g[k];
+}
+
 #define TEXT(x) TEXT_OF(x)
 #define TEXT_OF(x) #x
 
@@ -670,6 +722,10 @@ const struct kernels KERNELS = {
     .add = add,
     .hot = hot,
     .tally = tally,
+    .momentum = momentum,
+    .adagrad = adagrad,
+    .adam = adam,
+    .rowwise = rowwise,
     .owe = owe,
     .bf16_put = bf16_put,
     .q8_put = q8_put,

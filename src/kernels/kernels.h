@@ -26,6 +26,16 @@ struct turn {
     double bs, b2, s2;
 };
 
+/* The constants of one step of Adam. */
+struct adam {
+    float beta1, beta2;
+    float rest1, rest2;         /* 1 - beta */
+    float epsilon;
+    float rate;                 /* lr / (1 - beta1^t) */
+    float root;                 /* 1 / sqrt(1 - beta2^t) */
+    float l2, keep;             /* g + l2 w; then w * keep - ... */
+};
+
 struct kernels {
     const char *name;
     /* dst = src; false if a value is NaN or Inf (copied all the same) */
@@ -69,6 +79,17 @@ struct kernels {
     size_t (*hot)(const unsigned char *heat, size_t n, unsigned char least);
     /* counts[h] += how many of n bytes are h, for h above 0 */
     void (*tally)(const unsigned char *heat, size_t n, uint32_t *counts);
+
+    /* Optimizers, as in PyTorch. v = m v + (g + l2 w); w -= lr v */
+    void (*momentum)(float *w, const float *g, float *v, size_t n, float lr, float m,
+                     float l2);
+    void (*adagrad)(float *w, const float *g, float *s, size_t n, float lr, float epsilon,
+                    float l2);
+    void (*adam)(float *w, const float *g, float *m, float *v, size_t n,
+                 const struct adam *a);
+    /* *s += mean of squares of g */
+    void (*rowwise)(float *w, const float *g, float *s, size_t n, float lr,
+                    float epsilon);
 
     /* Encoded means (wire.h). Sums and differences stay within the range of bf16. r = a
      * (x - R) + b r; false if x has NaN or Inf, which counts as R */

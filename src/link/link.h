@@ -62,7 +62,7 @@
 #define LINK_TOO_LONG SIZE_MAX
 #define LINK_PEER UINT64_MAX        /* every series, and the peer itself */
 
-enum { LINK_VERSION = 12, LINK_ANY = -1, LINK_NAME_ROOM = 64 };
+enum { LINK_VERSION = 13, LINK_ANY = -1, LINK_NAME_ROOM = 64 };
 enum { LINK_WORD = 1024, LINK_WORDS = 16 };
 enum { LINK_TAGS = 64 };            /* tags are below it, from 0 on */
 
@@ -81,6 +81,7 @@ struct link_entry {
     double start_s;                 /* the longest wait for the others */
     bool joins;                     /* a rank -1 does not become 0 */
     bool hub;                       /* this process is the star's hub */
+    bool threads;                   /* beside will be called: several threads use links */
     double rate;                    /* bytes a second to each peer at most, if the link
                                        can; 0: no limit */
     const struct log *log;
@@ -154,6 +155,11 @@ struct link_type {
      * the others came too late may call meet again, and meets those that have come
      * meanwhile. */
     struct link *(*meet)(struct link_entry *entry, struct link_place *place);
+
+    /* Meets the same ranks by another link, which another thread may use; entry has no
+     * context. NULL in the table: there is none beside this one. */
+    struct link *(*beside)(const struct link *link, struct link_entry *entry,
+                           struct link_place *place);
 
     /* Begin to send to, or to receive from, another rank, and return. A receive takes at
      * most `bytes`, from a rank or from LINK_ANY. If the peer is not there, the message

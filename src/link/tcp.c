@@ -474,6 +474,30 @@ static struct link *meet(struct link_entry *entry, struct link_place *place)
     return &link->link;
 }
 
+static struct link *beside(const struct link *any, struct link_entry *entry,
+                           struct link_place *place)
+{
+    const struct tcp_link *link = of(any);
+    struct tcp_options options = link->options;
+    struct link_entry with = *entry;
+    int port = options.rows_port ? (int)options.rows_port : atoi(options.port) + 1;
+
+    if (port > UINT16_MAX) {
+        fails(entry, DESCANT_BAD_ADDRESS,
+              "tcp: there is no port after %s: give rows=PORT", options.port);
+        return NULL;
+    }
+    snprintf(options.port, sizeof options.port, "%d", port);
+    options.most = link->size;
+    options.beside = true;
+    with.context = &options;
+    with.rank = outside(link, link->rank);
+    with.hub = tcp_is_hub(link);
+    struct link *made = meet(&with, place);
+    entry->status = with.status;
+    return made;
+}
+
 /* --- messages --- */
 
 static void stir(struct tcp_link *link)
@@ -638,6 +662,7 @@ const struct link_type link_tcp = {
     .version = LINK_VERSION,
     .name = "tcp",
     .meet = meet,
+    .beside = beside,
     .send = send_to,
     .receive = receive_from,
     .collect = collect,

@@ -61,6 +61,9 @@ struct tcp_options {
        of these ports; empty, 0: it may be any */
     char interface[TCP_TEXT], ports[TCP_TEXT];
     int first_port, last_port;
+    int64_t rows_port;          /* where rank 0 is met by the link beside this one; 0: the
+                                   port after its own */
+    bool beside;                /* this is that link */
 };
 
 /* Of "HOST:PORT[,key=value…]", an IPv6 address in brackets. */

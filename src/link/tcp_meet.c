@@ -34,7 +34,8 @@ enum {
 /* REFUSED.offset. FULL: no rank is free, until one of them is given up */
 enum refusal { REFUSED_NO, REFUSED_LATER, REFUSED_GONE, REFUSED_OLD, REFUSED_FULL };
 
-static const char magic[8] = "descant";
+/* Of the link, and of the one beside it: no rank of one job comes to another's. */
+static const char magics[2][8] = {"descant", "beside"};
 
 /* --- HELLO --- */
 
@@ -47,7 +48,7 @@ static void say_hello(struct tcp_connection *c, int to, uint64_t generation)
                               .generation = link->generation,
                               .to_generation = generation};
 
-    memcpy(hello.magic, magic, sizeof hello.magic);
+    memcpy(hello.magic, magics[link->options.beside], sizeof hello.magic);
     snprintf(hello.name, sizeof hello.name, "%s", link->name);
     tcp_say(c, (struct tcp_frame){.what = TCP_HELLO, .bytes = sizeof hello}, &hello);
 }
@@ -191,8 +192,8 @@ static bool hear_hello(struct tcp_connection *c, const struct tcp_frame *f,
         return false;
     memcpy(&hello, bytes, sizeof hello);
     hello.name[sizeof hello.name - 1] = 0;
-    if (memcmp(hello.magic, magic, sizeof magic) != 0 || !hello.generation ||
-        hello.generation > INT64_MAX)
+    if (memcmp(hello.magic, magics[c->link->options.beside], sizeof hello.magic) != 0 ||
+        !hello.generation || hello.generation > INT64_MAX)
         return false;
     if (hello.protocol != TCP_PROTOCOL) {
         snprintf(text, sizeof text,

@@ -18,6 +18,8 @@ static const struct option options[] = {
      "nothing is encrypted, and any process that reaches the port may join"},
     {"star", OPTION_BOOL, offsetof(struct tcp_options, star), 0, 0, NULL,
      "rank 0 is a hub, the only one that others connect to, and passes on what they say"},
+    {"rows", OPTION_INT, offsetof(struct tcp_options, rows_port), 0, UINT16_MAX, NULL,
+     "the port of rank 0 for rows of tables with owners; 0: the one after PORT"},
 };
 
 static const struct name {

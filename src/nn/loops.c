@@ -371,38 +371,6 @@ static void factors_back(float *tables, size_t width, const struct bags *bags,
 
 /* --- optimizers --- */
 
-static void momentum(float *restrict w, const float *restrict g, float *restrict v,
-                     size_t n, float lr, float m, float l2)
-{
-    for (size_t k = 0; k < n; k++) {
-        v[k] = m * v[k] + (g[k] + l2 * w[k]);
-        w[k] -= lr * v[k];
-    }
-}
-
-static void adagrad(float *restrict w, const float *restrict g, float *restrict s,
-                    size_t n, float lr, float epsilon, float l2)
-{
-    for (size_t k = 0; k < n; k++) {
-        float x = g[k] + l2 * w[k];
-        s[k] += x * x;
-        w[k] -= lr * x / (__builtin_sqrtf(s[k]) + epsilon);
-    }
-}
-
-static void adam(float *restrict w, const float *restrict g, float *restrict m,
-                 float *restrict v, size_t n, const struct adam *a)
-{
-    struct adam c = *a;
-    for (size_t k = 0; k < n; k++) {
-        float x = g[k] + c.l2 * w[k];
-        m[k] = c.beta1 * m[k] + c.rest1 * x;
-        v[k] = c.beta2 * v[k] + c.rest2 * (x * x);
-        w[k] =
-            c.keep * w[k] - c.rate * m[k] / (__builtin_sqrtf(v[k]) * c.root + c.epsilon);
-    }
-}
-
 /* ftrl: sums of squares that leave room in a float, and the count from which a row's
  * older inputs weigh half */
 #define MOST_SQUARES 1e38f
@@ -452,18 +420,6 @@ static float ftrl_meet(float *restrict w, float *restrict met,
     return now;
 }
 
-static void rowwise(float *restrict w, const float *restrict g, float *restrict s,
-                    size_t n, float lr, float epsilon)
-{
-    float squares = 0;
-    for (size_t k = 0; k < n; k++)
-        squares += g[k] * g[k];
-    *s += squares / (float)n;
-    float rate = lr / (__builtin_sqrtf(*s) + epsilon);
-    for (size_t k = 0; k < n; k++)
-        w[k] -= rate * g[k];
-}
-
 #define TEXT(x) TEXT_OF(x)
 #define TEXT_OF(x) #x
 
@@ -482,10 +438,6 @@ const struct loops LOOPS = {
     .dots_back = dots_back,
     .factors = factors,
     .factors_back = factors_back,
-    .momentum = momentum,
-    .adagrad = adagrad,
-    .adam = adam,
     .ftrl = ftrl,
     .ftrl_meet = ftrl_meet,
-    .rowwise = rowwise,
 };

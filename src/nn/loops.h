@@ -26,16 +26,6 @@ struct bags {
     const float *values;        /* (ids); NULL: all 1 */
 };
 
-/* The constants of one step of Adam. */
-struct adam {
-    float beta1, beta2;
-    float rest1, rest2;         /* 1 - beta */
-    float epsilon;
-    float rate;                 /* lr / (1 - beta1^t) */
-    float root;                 /* 1 / sqrt(1 - beta2^t) */
-    float l2, keep;             /* g + l2 w; then w * keep - ... */
-};
-
 /* The constants of one step of FTRL-proximal. */
 struct ftrl {
     float alpha, beta, l1, l2;
@@ -98,14 +88,8 @@ struct loops {
     void (*factors_back)(float *tables, size_t width, const struct bags *bags,
                          const float *sums, const float *products, float d);
 
-    /* --- optimizers, as in PyTorch --- */
+    /* --- FTRL-proximal (kernels.h has the other optimizers) --- */
 
-    void (*momentum)(float *w, const float *g, float *v, size_t n, float lr,
-                     float momentum, float l2);
-    void (*adagrad)(float *w, const float *g, float *s, size_t n, float lr, float epsilon,
-                    float l2);
-    void (*adam)(float *w, const float *g, float *m, float *v, size_t n,
-                 const struct adam *a);
     /* z is 0 but where l1 holds w at 0 */
     void (*ftrl)(float *w, const float *g, float *n, float *z, size_t count,
                  const struct ftrl *f);
@@ -113,9 +97,6 @@ struct loops {
      * of squares, after those of a batch (given as the same two; NULL: none) have come; w
      * keeps its effect. */
     float (*ftrl_meet)(float *w, float *met, const float *inputs, size_t width);
-    /* *s += mean of squares of g */
-    void (*rowwise)(float *w, const float *g, float *s, size_t n, float lr,
-                    float epsilon);
 };
 
 /* For this CPU, or the set that DESCANT_LOOPS names, if this CPU has it. */

@@ -26,7 +26,8 @@
  * machines.
  *
  * Here the state is laid out and the constants of a step are computed, in double; the
- * loops are in loops.c, since others may be changing w at the same time. */
+ * loops are in loops.c and kernels.c, since others may be changing w at the same time. */
+#include "kernels/kernels.h"
 #include "nn/loops.h"
 #include "nn/nn.h"
 
@@ -96,6 +97,7 @@ void optimizer_step_piece(const struct optimizer *o, const struct optimizer_piec
                           double lr, uint64_t step)
 {
     const struct loops *loops = loops_best();
+    const struct kernels *kernels = kernels_best();
     struct adam adam;
     struct ftrl ftrl;
     switch (o->kind) {
@@ -103,17 +105,18 @@ void optimizer_step_piece(const struct optimizer *o, const struct optimizer_piec
         if (o->momentum == 0)
             loops->add(p->w, p->g, p->n, (float)-lr, (float)(1 - lr * o->l2));
         else
-            loops->momentum(p->w, p->g, p->state + p->at, p->n, (float)lr,
-                            (float)o->momentum, (float)o->l2);
+            kernels->momentum(p->w, p->g, p->state + p->at, p->n, (float)lr,
+                              (float)o->momentum, (float)o->l2);
         break;
     case OPTIMIZER_ADAGRAD:
-        loops->adagrad(p->w, p->g, p->state + p->at, p->n, (float)lr, (float)o->epsilon,
-                       (float)o->l2);
+        kernels->adagrad(p->w, p->g, p->state + p->at, p->n, (float)lr,
+                         (float)o->epsilon, (float)o->l2);
         break;
     case OPTIMIZER_ADAM:
     case OPTIMIZER_ADAMW:
         adam = adam_of(o, lr, step);
-        loops->adam(p->w, p->g, p->state + p->at, p->state + p->all + p->at, p->n, &adam);
+        kernels->adam(p->w, p->g, p->state + p->at, p->state + p->all + p->at, p->n,
+                      &adam);
         break;
     case OPTIMIZER_FTRL:
         ftrl = ftrl_of(o, lr, 1);
@@ -166,6 +169,7 @@ void optimizer_rows_step(const struct optimizer *o, float *tables, float *state,
                          const struct row_grads *rows, double lr)
 {
     const struct loops *loops = loops_best();
+    const struct kernels *kernels = kernels_best();
     size_t width = (size_t)rows->width;
     float rate = (float)lr, epsilon = (float)o->epsilon;
     size_t n = o->rows != ROWS_FTRL || lr > 0 ? rows->n : 0; /* it divides by the rate */
@@ -177,10 +181,11 @@ void optimizer_rows_step(const struct optimizer *o, float *tables, float *state,
             loops->add(tables + at, g, width, -rate, 1);
             break;
         case ROWS_ADAGRAD:
-            loops->adagrad(tables + at, g, state + at, width, rate, epsilon, 0);
+            kernels->adagrad(tables + at, g, state + at, width, rate, epsilon, 0);
             break;
         case ROWS_ROWWISE_ADAGRAD:
-            loops->rowwise(tables + at, g, state + rows->rows[k], width, rate, epsilon);
+            kernels->rowwise(tables + at, g, state + rows->rows[k], width, rate,
+                             epsilon);
             break;
         case ROWS_FTRL:
             step_ftrl(o, rows, k, tables, state, lr);

@@ -111,8 +111,8 @@ const struct fabric_agree ranks_agree = {.offer = ranks_agree_offer,
     .alloc = ranks_alloc,                                                               \
     .share = ranks_share, .serve = ranks_serve, .wake = wake,                           \
     .manifest = manifest, .refuse = refuse,                                             \
-    .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
-    .close = ranks_close
+    .beside = ranks_beside, .start = ranks_start, .begin = ranks_begin,                 \
+    .poll = ranks_poll, .wait = ranks_wait, .close = ranks_close
 
 const struct fabric_type fabric_mpi = {
     .name = "mpi",

@@ -328,6 +328,8 @@ const struct ranks_run *ranks_run_of(const struct ranks_run *runs, uint32_t n, i
 descant_status ranks_open(struct fabric **out, const struct fabric_type *type,
                           const struct fabric_options *options);
 float *ranks_alloc(struct fabric *f, size_t at, size_t n);
+descant_status ranks_beside(struct fabric *f, struct link **link,
+                            struct link_place *place);
 descant_status ranks_start(struct fabric *f, const struct fabric_start *start);
 
 /* --- turn.c --- */

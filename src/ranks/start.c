@@ -83,6 +83,7 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
     struct link_entry entry = {.context = options->context, .rank = options->rank,
                                .start_s = options->start_s, .rate = options->rate,
                                .joins = options->joins, .hub = options->hub,
+                               .threads = options->owned,
                                .log = options->log};
 
     m->link = type->meet(&entry, &m->place);
@@ -148,6 +149,23 @@ descant_status ranks_open(struct fabric **out, const struct fabric_type *type,
     say_place(m);
     *out = &m->f;
     return DESCANT_OK;
+}
+
+descant_status ranks_beside(struct fabric *f, struct link **link,
+                            struct link_place *place)
+{
+    struct ranks *m = ranks_of(f);
+    struct link_entry entry = {.rank = m->place.rank, .start_s = m->start_s,
+                               .log = &f->log};
+
+    if (!m->link->type->beside)
+        return log_fail(&f->log, DESCANT_UNSUPPORTED,
+                        "tables with owners need a second link between the ranks, which "
+                        "%s has not", m->link->type->name);
+    *link = m->link->type->beside(m->link, &entry, place);
+    if (!*link && m->place.fixed)
+        return log_fail(&f->log, DESCANT_UNSUPPORTED, "%s", entry.why);
+    return *link ? DESCANT_OK : entry.status;
 }
 
 /* --- memory --- */

@@ -109,6 +109,9 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
         return log_fail(&job->log, DESCANT_UNSUPPORTED,
                         "the plan %s keeps no central or global version",
                         job->plan.preset);
+    status = owners_flush(job);
+    if (status != DESCANT_OK)
+        return status;
     shadow_stop(job);
     pthread_mutex_lock(&job->machine);
     status = end_reload(job);
@@ -195,6 +198,10 @@ descant_status descant_part(struct descant *job, double most_s)
         status = events_refuse(job, "descant_part");
     if (status == DESCANT_OK && !(most_s >= 0))     /* nor NaN */
         status = log_fail(&job->log, DESCANT_INVALID, "descant_part: %g seconds", most_s);
+    if (status == DESCANT_OK)
+        status = owners_may_leave(job);
+    if (status == DESCANT_OK)
+        status = owners_flush(job);
     if (status != DESCANT_OK)
         return status;
     most_s = most_s < PART_MOST_S ? most_s : PART_MOST_S;
@@ -240,6 +247,7 @@ void job_destroy(struct descant *job, bool keeps)
 {
     shadow_stop(job);
     events_stop(job);
+    owners_stop(job);
     take_rows(job);
     tables_stop(&job->tables);
     for (size_t i = 0; keeps && i < job->replica.n_segments; i++) {

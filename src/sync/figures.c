@@ -51,6 +51,7 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
     const struct stats *s = &job->stats;
     const struct fabric *f = job->fabric;
     const struct tables_stats *rows = &job->tables.stats;
+    const struct owners_stats *owned = &job->owners.service.stats;
     uint64_t rounds = get(&s->rounds), since_ns = get(&rows->since_ns);
     uint64_t now = clock_now_ns();
     double gap = rounds ? (double)get(&s->gap_sum) / (double)rounds : 0;
@@ -78,12 +79,17 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
         .budget = atomic_load_explicit(&job->budget, memory_order_relaxed),
         .rows_rounds = get(&rows->rounds),
         .rows_sent = get(&rows->sent),
-        .rows_bad = get(&rows->bad),
-        .rows_bytes = get(&f->rows_bytes),
+        .rows_bad = get(&rows->bad) + get(&owned->bad),
+        .rows_bytes = get(&f->rows_bytes) + get(&owned->bytes),
         .rows_waiting = get(&rows->waiting),
         .rows_age_s =
             since_ns != 0 && since_ns < now ? (double)(now - since_ns) * 1e-9 : 0,
         .distance = sqrt(atomic_load_explicit(&s->distance, memory_order_relaxed)),
+        .rows_fetched = get(&owned->fetched),
+        .rows_pushed = get(&owned->pushed),
+        .rows_served = get(&owned->served),
+        .rows_stall_ns = get(&owned->stall_ns),
+        .rows_cpu_s = (double)get(&owned->cpu_ns) * 1e-9,
         .outer_rate = atomic_load_explicit(&s->outer_rate, memory_order_relaxed),
         .outer_momentum = atomic_load_explicit(&s->outer_momentum, memory_order_relaxed),
         .outer_cosine = atomic_load_explicit(&s->outer_cosine, memory_order_relaxed),

@@ -82,6 +82,7 @@ static descant_status open_fabric(struct descant *job, const struct descant_opti
                                      .parks = job->plan.when == PLAN_EVERY &&
                                               job->plan.delay == 0,
                                      .hub = o->hub != 0,
+                                     .owned = o->owned != 0,
                                      .log = &job->log};
     status = type->open(&job->fabric, &options);
     if (status != DESCANT_OK)
@@ -294,6 +295,7 @@ static descant_status start_fabric(struct descant *job)
     }
     char *manifest = replica_manifest(&job->replica, plan);
     manifest = manifest ? tables_manifest(&job->tables, manifest) : NULL;
+    manifest = owners_manifest(job, manifest);
     manifest = hub_manifest(job, manifest);
     if (manifest == NULL)
         return log_fail(&job->log, DESCANT_MEMORY, "no memory for the list of segments");
@@ -397,6 +399,8 @@ descant_status descant_start(struct descant *job)
     pthread_mutex_unlock(&job->machine);
     if (status == DESCANT_OK && has_shadow(job))
         status = shadow_start(job);
+    if (status == DESCANT_OK)
+        status = owners_start(job);
     if (status == DESCANT_OK)
         status = events_start(job);
     if (status != DESCANT_OK && job->hub)

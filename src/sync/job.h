@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The parts of a job, for the files that implement descant.h: job.c (its beginning),
  * drive.c (its rounds), step.c (workers), shadow.c (the sync thread), outer.c (reloads),
- * end.c, agree.c, deal.c, events.c, figures.c, peers.c, waits.c, world.c (MPI on one
+ * end.c, owners.c, agree.c, deal.c, events.c, figures.c, peers.c, waits.c, world.c (MPI on one
  * host). */
 #ifndef JOB_H
 #define JOB_H
 
+#include "owners/service.h"
 #include "sync/events.h"
 #include "sync/stats.h"
 #include "sync/tables.h"
@@ -15,6 +16,20 @@
 enum job_state {
     JOB_OPEN, JOB_STARTED, JOB_PAUSED, JOB_FINISHED, JOB_BROKEN,
     JOB_SERVES                  /* a hub that has started; it does not train */
+};
+
+/* Tables with owners (owners.c). The list is the caller's, before start; `service` has its
+ * own rules from start on. */
+struct owners {
+    struct owned *tables;
+    size_t n, room;
+    int size;                           /* ranks that own rows */
+    void **memory;                      /* (n) of this rank's rows, where they are its own;
+                                           else NULL */
+    struct service service;
+    bool made, runs;                    /* the service; its thread */
+    pthread_t thread;
+    _Atomic bool over;                  /* the thread has ended; set by it */
 };
 
 struct rate_limit {
@@ -40,6 +55,7 @@ struct descant {
     struct replica replica;
     struct tables tables;               /* the list: the caller's, before start; rounds:
                                            guarded */
+    struct owners owners;
     struct workers workers;
     struct stats stats;
     struct events events;
@@ -181,6 +197,19 @@ descant_status hub_adopt(struct descant *job);
 char *hub_manifest(const struct descant *job, char *manifest);
 /* Sleeps until the trainers have ended and gone. */
 descant_status hub_finish(struct descant *job);
+
+/* --- owners.c --- */
+
+/* Appends a line for each table with owners; as tables_manifest. */
+char *owners_manifest(const struct descant *job, char *manifest);
+/* After the first state. */
+descant_status owners_start(struct descant *job);
+/* Until all that this trainer has pushed has been stepped by. Others may read it then. */
+descant_status owners_flush(struct descant *job);
+descant_status owners_may_leave(struct descant *job);
+/* Serves others until they need no rows any more; where the job is broken, ends at once.
+ * Before the fabric's close. */
+void owners_stop(struct descant *job);
 
 /* --- outer.c --- */
 

@@ -4,8 +4,8 @@
  *
  * The requests that are open lie together in one array, so that one MPI_Testsome looks at
  * all of them and makes the library's progress once. MPI is initialised with
- * MPI_THREAD_SERIALIZED: one thread at a time calls it, but not always the same one. It
- * is finalised when the process exits, so that jobs can follow one another, and only when
+ * MPI_THREAD_SERIALIZED: one thread at a time calls it, but not always the same one; or,
+ * where there will be a link beside this one, with MPI_THREAD_MULTIPLE. It is finalised when the process exits, so that jobs can follow one another, and only when
  * every link has gone down together: a process that failed just exits, and its launcher
  * then ends the others. */
 #include "link/link.h"
@@ -141,7 +141,8 @@ static bool initialise(struct link_entry *entry, const char **threads)
         MPI_Query_thread(&level);
     } else {
         send_large_segments();
-        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
+        int wanted = entry->threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED;
+        if (MPI_Init_thread(NULL, NULL, wanted, &level) != MPI_SUCCESS) {
             snprintf(entry->why, sizeof entry->why, "MPI_Init_thread has failed");
             return false;
         }
@@ -161,8 +162,9 @@ static bool initialise(struct link_entry *entry, const char **threads)
     if (level == MPI_THREAD_SERIALIZED) {
         snprintf(entry->why, sizeof entry->why,
                  "this process has a job over MPI open: two at "
-                 "once call MPI from two threads, for which the program must have called "
-                 "MPI_Init_thread with MPI_THREAD_MULTIPLE");
+                 "once, or one and its tables with owners, call MPI from two threads, for "
+                 "which the program must have called MPI_Init_thread with "
+                 "MPI_THREAD_MULTIPLE, or have set options.owned");
         return false;
     }
     snprintf(entry->why, sizeof entry->why,
@@ -380,6 +382,13 @@ static struct link *meet(struct link_entry *entry, struct link_place *place)
     return link;
 }
 
+static struct link *beside(const struct link *link, struct link_entry *entry,
+                           struct link_place *place)
+{
+    (void)link;
+    return meet(entry, place);
+}
+
 static struct mpi_link *of(struct link *link)
 {
     return (struct mpi_link *)(void *)link;
@@ -566,6 +575,7 @@ __attribute__((visibility("default"))) const struct link_type descant_link = {
     .name = "MPICH",
 #endif
     .meet = meet,
+    .beside = beside,
     .send = send_to,
     .receive = receive_from,
     .collect = collect,

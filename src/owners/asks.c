@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/* Asks on their way. An ask leaves with a receive for its answer, and answers come in the
+ * order of the asks, since an owner serves a rank's asks in that order. */
+#include "owners/service.h"
+
+#include <string.h>
+
+void ask_give(struct service *s, struct ask *ask)
+{
+    pthread_mutex_lock(&s->lock);
+    ask->next = s->free_asks;
+    s->free_asks = ask;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static struct ask *make_ask(struct service *s)
+{
+    struct ask *ask = memory_take(sizeof *ask + ASK_BYTES);
+
+    if (!ask)
+        return NULL;
+    pthread_mutex_lock(&s->lock);
+    ask->next_made = s->made_asks;
+    s->made_asks = ask;
+    pthread_mutex_unlock(&s->lock);
+    return ask;
+}
+
+struct ask *ask_take(struct service *s, bool fetches)
+{
+    pthread_mutex_lock(&s->lock);
+    struct ask *ask = s->free_asks;
+    if (ask)
+        s->free_asks = ask->next;
+    pthread_mutex_unlock(&s->lock);
+    if (!ask)
+        ask = make_ask(s);
+    if (ask && fetches && !ask->answer)
+        ask->answer = memory_take(ASK_BYTES);
+    if (ask && (!fetches || ask->answer)) {
+        ask->next = NULL;
+        ask->out = (struct owners_op){OP_ASKED, ask};
+        ask->in = (struct owners_op){OP_ANSWER, ask};
+        ask->sent = false;
+        ask->answered = !fetches;
+        return ask;
+    }
+    if (ask)
+        ask_give(s, ask);
+    log_fail(&s->log, DESCANT_MEMORY, "no memory for rows on their way");
+    return NULL;
+}
+
+void ask_post(struct service *s, struct ask *ask)
+{
+    if (!ask->batch)
+        atomic_fetch_add(&s->queued, (uint32_t)ask->bytes);
+    pthread_mutex_lock(&s->lock);
+    *s->inbox_last = ask;
+    s->inbox_last = &ask->next;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void no_more_queued(struct service *s, size_t bytes)
+{
+    uint32_t before = atomic_fetch_sub(&s->queued, (uint32_t)bytes);
+
+    if (before > ASKS_QUEUED)
+        futex_wake_all(&s->queued);
+}
+
+static bool send_ask(struct service *s, struct ask *ask)
+{
+    size_t answer = ask->n * ask->width * sizeof(float);
+
+    owners_count(&s->stats.bytes, ask->bytes);
+    return (!ask->batch || service_receive(s, ask->owner, OWNERS_ANSWER, ask->answer,
+                                           answer, &ask->in)) &&
+           service_send(s, ask->owner, OWNERS_ASK, ask->message, ask->bytes, &ask->out);
+}
+
+bool asks_take_inbox(struct service *s)
+{
+    pthread_mutex_lock(&s->lock);
+    struct ask *ask = s->inbox;
+    s->inbox = NULL;
+    s->inbox_last = &s->inbox;
+    pthread_mutex_unlock(&s->lock);
+
+    for (struct ask *next; ask; ask = next) {
+        struct owners_peer *peer = &s->peers[ask->owner];
+        next = ask->next;
+        ask->next = NULL;
+        s->n_asks++;
+        if (peer->there && !peer->waiting) {
+            if (!send_ask(s, ask))
+                return false;
+            continue;
+        }
+        *peer->last = ask;
+        peer->last = &ask->next;
+    }
+    return true;
+}
+
+bool asks_send_waiting(struct service *s, int rank)
+{
+    struct owners_peer *peer = &s->peers[rank];
+
+    while (peer->waiting) {
+        struct ask *ask = peer->waiting;
+        peer->waiting = ask->next;
+        if (!send_ask(s, ask))
+            return false;
+    }
+    peer->last = &peer->waiting;
+    return true;
+}
+
+/* The answer's rows go to their places in the batch's block. */
+static void scatter(const struct ask *ask)
+{
+    struct descant_rows *batch = ask->batch;
+    const uint32_t *places = batch->places + ask->at;
+
+    for (size_t k = 0; k < ask->n; k++)
+        memcpy(batch->block + places[k] * ask->width, ask->answer + k * ask->width,
+               ask->width * sizeof(float));
+}
+
+bool asks_ended(struct service *s, struct ask *ask, const struct link_ended *ended)
+{
+    bool answer = ended->op == &ask->in;
+    struct descant_rows *batch = ask->batch;
+
+    if (answer && ended->bytes != ask->n * ask->width * sizeof(float))
+        return service_fail(s, DESCANT_CORRUPT,
+                            "rank %d has answered %zu rows by %zu bytes", ask->owner,
+                            ask->n, ended->bytes);
+    if (answer) {
+        owners_count(&s->stats.bytes, ended->bytes);
+        scatter(ask);
+    }
+    *(answer ? &ask->answered : &ask->sent) = true;
+    if (!ask->sent || !ask->answered)
+        return true;
+    if (!batch)
+        no_more_queued(s, ask->bytes);
+    ask_give(s, ask);
+    s->n_asks--;
+    if (batch && atomic_fetch_sub(&batch->missing, 1) == 1)
+        futex_wake_all(&batch->missing);
+    return true;
+}
+
+void asks_fini(struct service *s)
+{
+    for (struct ask *ask = s->made_asks, *next; ask; ask = next) {
+        next = ask->next_made;
+        memory_give(ask->answer);
+        memory_give(ask);
+    }
+}

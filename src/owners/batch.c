@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+/* A batch of rows, as callers use it. Rows that lie here are read when the caller waits,
+ * and stepped when it pushes, by the caller's own thread. */
+#include "owners/service.h"
+
+#include <string.h>
+
+#define LOOK_NS UINT64_C(100000000)
+#define SAY_NS UINT64_C(10000000000)
+
+/* --- its memory --- */
+
+static void say_wait(const struct service *s, const struct descant_rows *batch)
+{
+    char ranks[200] = "";
+
+    for (int k = 0; k < s->map.size; k++)
+        if (k != s->rank && batch->first[k + 1] > batch->first[k])
+            snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), "%s%d",
+                     *ranks ? ", " : "", k);
+    log_say(&s->log, DESCANT_WARNING,
+            "rows of table '%s' have not come for 10 s; they are with some of the "
+            "ranks %s", batch->table->name, ranks);
+}
+
+/* Until all answers are in the block. False: the service has failed. */
+static bool await(struct service *s, struct descant_rows *batch)
+{
+    uint32_t missing = atomic_load(&batch->missing);
+    uint64_t began = missing ? clock_now_ns() : 0, say = began + SAY_NS, now = began;
+
+    while (missing && !atomic_load(&s->status)) {
+        futex_wait(&batch->missing, missing, now + LOOK_NS);
+        now = clock_now_ns();
+        if (now >= say) {
+            say_wait(s, batch);
+            say = now + SAY_NS;
+        }
+        missing = atomic_load(&batch->missing);
+    }
+    if (began)
+        owners_count(&s->stats.stall_ns, now - began);
+    return missing == 0;
+}
+
+static void give(struct service *s, struct descant_rows *batch)
+{
+    pthread_mutex_lock(&s->lock);
+    batch->next = s->free;
+    s->free = batch;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void batch_drop(struct service *s, struct descant_rows *batch)
+{
+    await(s, batch);
+    give(s, batch);
+}
+
+void batches_fini(struct service *s)
+{
+    for (struct descant_rows *batch = s->made, *next; batch; batch = next) {
+        next = batch->next_made;
+        memory_give(batch->rows);
+        memory_give(batch->places);
+        memory_give(batch->block);
+        memory_give(batch->first);
+        memory_give(batch);
+    }
+}
+
+static bool reserve(struct descant_rows *batch, size_t n, size_t width, int owners)
+{
+    size_t rows = batch->room, places = batch->room;
+
+    if (!batch->first)
+        batch->first = memory_take_array((size_t)owners + 1, sizeof *batch->first);
+    if (!batch->first || !memory_grow(&batch->rows, &rows, 0, n, sizeof *batch->rows) ||
+        !memory_grow(&batch->places, &places, 0, n, sizeof *batch->places))
+        return false;
+    batch->room = rows < places ? rows : places;
+    return memory_grow(&batch->block, &batch->floats, 0, n * width,
+                       sizeof *batch->block);
+}
+
+static struct descant_rows *make(struct service *s)
+{
+    struct descant_rows *batch = memory_take(sizeof *batch);
+
+    if (!batch)
+        return NULL;
+    pthread_mutex_lock(&s->lock);
+    batch->next_made = s->made;
+    s->made = batch;
+    pthread_mutex_unlock(&s->lock);
+    return batch;
+}
+
+static struct descant_rows *take(struct service *s, size_t n, size_t width)
+{
+    pthread_mutex_lock(&s->lock);
+    struct descant_rows *batch = s->free;
+    if (batch)
+        s->free = batch->next;
+    pthread_mutex_unlock(&s->lock);
+    if (!batch)
+        batch = make(s);
+    if (batch && reserve(batch, n ? n : 1, width, s->rank < 0 ? 1 : s->map.size))
+        return batch;
+    if (batch)
+        give(s, batch);
+    log_fail(&s->log, DESCANT_MEMORY, "no memory for a batch of %zu rows", n);
+    return NULL;
+}
+
+/* --- by owner --- */
+
+/* places: the rows of owner k are places[first[k], first[k + 1]), in their order. */
+static void group(struct descant_rows *batch, const struct service *s)
+{
+    int owners = s->rank < 0 ? 1 : s->map.size;
+    size_t *first = batch->first;
+
+    memset(first, 0, ((size_t)owners + 1) * sizeof *first);
+    if (owners == 1) {
+        for (size_t k = 0; k < batch->n; k++)
+            batch->places[k] = (uint32_t)k;
+        first[1] = batch->n;
+        return;
+    }
+    for (size_t k = 0; k < batch->n; k++)
+        first[owned_owner(batch->table, batch->rows[k]) + 1]++;
+    for (int k = 0; k < owners; k++)
+        first[k + 1] += first[k];
+    for (size_t k = 0; k < batch->n; k++)
+        batch->places[first[owned_owner(batch->table, batch->rows[k])]++] = (uint32_t)k;
+    memmove(first + 1, first, (size_t)owners * sizeof *first);
+    first[0] = 0;
+}
+
+/* The batch's rows that are here: n of them, from places[*at] on. */
+static size_t own(const struct service *s, const struct descant_rows *batch, size_t *at)
+{
+    int rank = s->rank < 0 ? 0 : s->rank;
+
+    *at = 0;
+    if (s->rank >= s->map.size)
+        return 0;
+    *at = batch->first[rank];
+    return batch->first[rank + 1] - batch->first[rank];
+}
+
+/* --- asks --- */
+
+/* Rows that one ask can have. */
+static size_t most_of(const struct owned *table, bool pushes)
+{
+    size_t id = row_id_bytes(table), row = table->shape.width * sizeof(float);
+    size_t room = ASK_BYTES - sizeof(struct ask_head);
+
+    if (pushes)
+        return room / (id + row);
+    return room / id < ASK_BYTES / row ? room / id : ASK_BYTES / row;
+}
+
+static size_t put_ids(unsigned char *to, const struct descant_rows *batch, size_t at,
+                      size_t n)
+{
+    size_t bytes = row_id_bytes(batch->table);
+
+    for (size_t k = 0; k < n; k++)      /* the low bytes come first */
+        memcpy(to + k * bytes, &batch->rows[batch->places[at + k]], bytes);
+    return n * bytes;
+}
+
+static void put_gradients(unsigned char *to, const struct descant_rows *batch,
+                          const float *gradients, size_t at, size_t n)
+{
+    size_t width = batch->table->shape.width;
+
+    for (size_t k = 0; k < n; k++)
+        memcpy(to + k * width * sizeof(float),
+               gradients + batch->places[at + k] * width, width * sizeof(float));
+}
+
+/* Asks for, or pushes, the rows of other owners. */
+static bool ask_all(struct service *s, struct descant_rows *batch, const float *gradients,
+                    float rate)
+{
+    struct owned *table = batch->table;
+    size_t most = most_of(table, gradients != NULL);
+    uint16_t number = (uint16_t)(table - s->tables);
+
+    for (int owner = 0; owner < s->map.size; owner++) {
+        size_t at = batch->first[owner], end = batch->first[owner + 1];
+        for (size_t n; owner != s->rank && at < end; at += n) {
+            struct ask *ask = ask_take(s, !gradients);
+            n = end - at < most ? end - at : most;
+            if (!ask)
+                return false;
+            struct ask_head head = {.kind = gradients ? ASK_PUSH : ASK_FETCH,
+                                    .table = number, .n = (uint32_t)n, .rate = rate};
+            ask->owner = owner;
+            ask->batch = gradients ? NULL : batch;
+            ask->at = at;
+            ask->n = n;
+            ask->width = table->shape.width;
+            memcpy(ask->message, &head, sizeof head);
+            ask->bytes = sizeof head;
+            ask->bytes += put_ids(ask->message + ask->bytes, batch, at, n);
+            if (gradients) {
+                put_gradients(ask->message + ask->bytes, batch, gradients, at, n);
+                ask->bytes += n * ask->width * sizeof(float);
+            } else {
+                atomic_fetch_add(&batch->missing, 1);
+            }
+            ask_post(s, ask);
+        }
+    }
+    return true;
+}
+
+/* --- calls --- */
+
+static bool has_rows(const struct service *s, const struct owned *table,
+                     const uint64_t *rows, size_t n)
+{
+    for (size_t k = 0; k < n; k++)
+        if (rows[k] >= table->shape.rows) {
+            log_fail(&s->log, DESCANT_INVALID, "table '%s' has %llu rows, and no row "
+                     "%llu", table->name, (unsigned long long)table->shape.rows,
+                     (unsigned long long)rows[k]);
+            return false;
+        }
+    return true;
+}
+
+descant_status batch_fetch(struct service *s, int table, const uint64_t *rows, size_t n,
+                           struct descant_rows **out)
+{
+    struct owned *of = &s->tables[table];
+
+    if (n > UINT32_MAX || !has_rows(s, of, rows, n))
+        return DESCANT_INVALID;
+    struct descant_rows *batch = take(s, n, of->shape.width);
+    if (!batch)
+        return DESCANT_MEMORY;
+    batch->table = of;
+    batch->n = n;
+    if (n)
+        memcpy(batch->rows, rows, n * sizeof *rows);
+    group(batch, s);
+    owners_count(&s->stats.fetched, n);
+    bool asked = s->rank < 0 || ask_all(s, batch, NULL, 0);
+    service_wake(s);
+    if (!asked) {
+        batch_drop(s, batch);
+        return DESCANT_MEMORY;
+    }
+    *out = batch;
+    return DESCANT_OK;
+}
+
+size_t batch_rows(const struct descant_rows *batch)
+{
+    return batch->n;
+}
+
+float *batch_wait(struct service *s, struct descant_rows *batch)
+{
+    size_t at, n = own(s, batch, &at);
+
+    if (!await(s, batch))
+        return NULL;
+    owned_read(batch->table, batch->rows, batch->places + at, n, batch->block);
+    return batch->block;
+}
+
+/* A push waits while too many bytes of pushes are on their way. */
+static void wait_for_room(struct service *s)
+{
+    uint32_t queued = atomic_load(&s->queued);
+    uint64_t began = queued > ASKS_QUEUED ? clock_now_ns() : 0;
+
+    while ((queued = atomic_load(&s->queued)) > ASKS_QUEUED && !atomic_load(&s->status))
+        futex_wait(&s->queued, queued, clock_now_ns() + LOOK_NS);
+    if (began)
+        owners_count(&s->stats.stall_ns, clock_now_ns() - began);
+}
+
+descant_status batch_push(struct service *s, struct descant_rows *batch,
+                          const float *gradients, float rate)
+{
+    descant_status status = DESCANT_OK;
+    size_t at, n = own(s, batch, &at);
+    uint64_t worst = 0;
+
+    owners_count(&s->stats.pushed, batch->n);
+    if (s->rank >= 0) {
+        wait_for_room(s);
+        status = ask_all(s, batch, gradients, rate) ? DESCANT_OK : DESCANT_MEMORY;
+        service_wake(s);
+    }
+    size_t bad = owned_push(batch->table, batch->rows, batch->places + at, n, gradients,
+                            rate, &worst);
+    owners_bad(s, batch->table, bad, worst);
+    batch_drop(s, batch);
+    return atomic_load(&s->status) ? (descant_status)atomic_load(&s->status) : status;
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT */
+#include "owners/owned.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { AHEAD = 8 };             /* rows that are asked for before they are used */
+enum { TURN = 389 };            /* slices between the first rows of two tables */
+
+#define MOST_ROWS (UINT64_C(1) << 40)
+#define MOST_WIDTH 4096
+
+void owned_map_make(struct owned_map *map, int size)
+{
+    memset(map, 0, sizeof *map);
+    map->size = size;
+    for (int slice = 0; slice < OWNED_SLICES; slice++) {
+        map->owner[slice] = slice % size;
+        map->place[slice] = map->slices[slice % size]++;
+    }
+}
+
+/* --- shape --- */
+
+static size_t state_of(const struct descant_owned *shape)
+{
+    switch (shape->optimizer) {
+    case DESCANT_ROWS_SGD:
+        return shape->momentum > 0 ? shape->width : 0;
+    case DESCANT_ROWS_ADAGRAD:
+        return shape->width;
+    case DESCANT_ROWS_ROWWISE_ADAGRAD:
+        return 1;
+    case DESCANT_ROWS_ADAM:
+        return 2 * shape->width + 1;    /* and its pushes */
+    }
+    return 0;
+}
+
+static const char *fault_of(const struct descant_owned *shape)
+{
+    if (shape->rows == 0 || shape->rows > MOST_ROWS)
+        return "a table has 1 to 2^40 rows";
+    if (shape->width == 0 || shape->width > MOST_WIDTH)
+        return "a row has 1 to 4096 floats";
+    if ((int)shape->optimizer < 0 || shape->optimizer > DESCANT_ROWS_ADAM)
+        return "there is no such optimizer";
+    if (!(shape->momentum >= 0 && shape->momentum < 1 && shape->beta1 >= 0 &&
+          shape->beta1 < 1 && shape->beta2 >= 0 && shape->beta2 < 1))
+        return "momentum, beta1 and beta2 are from 0 to below 1";
+    if (!(shape->epsilon >= 0 && shape->epsilon < 1e30))
+        return "epsilon cannot be negative";
+    if (!(shape->spread >= 0 && shape->spread < 1e30))
+        return "spread cannot be negative";
+    return NULL;
+}
+
+bool owned_check(const char *name, const struct descant_owned *shape,
+                 const struct log *log)
+{
+    if (!name || !*name || !shape) {
+        log_fail(log, DESCANT_INVALID, "descant_owned_table needs a name and a shape");
+        return false;
+    }
+    const char *fault = fault_of(shape);
+    if (fault)
+        log_fail(log, DESCANT_INVALID, "table '%s': %s", name, fault);
+    return fault == NULL;
+}
+
+bool owned_init(struct owned *table, const char *name, const struct descant_owned *shape,
+                int number)
+{
+    *table = (struct owned){.shape = *shape, .kernels = kernels_best(), .rank = -1};
+    table->name = memory_take(strlen(name) + 1);
+    if (!table->name)
+        return false;
+    memcpy(table->name, name, strlen(name) + 1);
+    table->turn = (uint64_t)number * TURN % OWNED_SLICES;
+    table->record = shape->width + state_of(shape);
+    table->per_slice = (size_t)((shape->rows + OWNED_SLICES - 1) / OWNED_SLICES);
+    return true;
+}
+
+void owned_fini(struct owned *table)
+{
+    memory_give(table->name);
+}
+
+/* --- memory --- */
+
+static size_t slices_of(const struct owned_map *map, int rank)
+{
+    if (rank < 0)
+        return OWNED_SLICES;
+    return rank < map->size ? (size_t)map->slices[rank] : 0;
+}
+
+/* Words of `born`, whole lines of them. */
+static size_t words_of(const struct owned *table, size_t slices)
+{
+    return (slices * table->per_slice + 511) / 512 * 8;
+}
+
+size_t owned_bytes(const struct owned *table, const struct owned_map *map, int rank)
+{
+    size_t slices = slices_of(map, rank), bytes;
+    size_t line = table->record * sizeof(float);
+
+    if (__builtin_mul_overflow(slices * table->per_slice, line, &bytes) ||
+        bytes > SIZE_MAX / 4)
+        return SIZE_MAX;
+    return bytes + words_of(table, slices) * sizeof(uint64_t);
+}
+
+void owned_place(struct owned *table, const struct owned_map *map, int rank, void *memory)
+{
+    table->map = map;
+    table->rank = rank;
+    table->born = memory;
+    table->records =
+        (float *)memory + 2 * words_of(table, slices_of(map, rank));    /* of 8 bytes */
+}
+
+static size_t number_of(const struct owned *table, uint64_t row)
+{
+    int slice = owned_slice(table, row);
+    size_t place = (size_t)(table->rank < 0 ? slice : table->map->place[slice]);
+
+    return place * table->per_slice + (size_t)(row / OWNED_SLICES);
+}
+
+static float *record_at(const struct owned *table, size_t number)
+{
+    return table->records + number * table->record;
+}
+
+static bool is_born(const struct owned *table, size_t number)
+{
+    uint64_t word =
+        atomic_load_explicit(&table->born[number / 64], memory_order_relaxed);
+    return word >> number % 64 & 1;
+}
+
+static uint64_t mixed(uint64_t x)
+{
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+/* Uniform in [-spread, spread), the same on all machines. */
+static void first_values(const struct owned *table, uint64_t row, float *out)
+{
+    const struct descant_owned *o = &table->shape;
+    uint64_t at = mixed(o->seed + row * UINT64_C(0x9e3779b97f4a7c15));
+
+    for (size_t k = 0; k < o->width; k++) {
+        uint64_t bits = mixed(at + (k + 1) * UINT64_C(0x9e3779b97f4a7c15)) >> 40;
+        out[k] = (float)o->spread * ((float)bits * 0x1p-23f - 1);
+    }
+}
+
+static void is_born_now(struct owned *table, size_t number)
+{
+    atomic_fetch_or_explicit(&table->born[number / 64], UINT64_C(1) << number % 64,
+                             memory_order_relaxed);
+}
+
+static void bear(struct owned *table, uint64_t row, size_t number)
+{
+    float first[MOST_WIDTH];
+
+    first_values(table, row, first);
+    table->kernels->copy(record_at(table, number), first, table->shape.width);
+    is_born_now(table, number);
+}
+
+/* Rows lie far apart, so memory is asked for several before the first is used. */
+static void ask_for(const struct owned *table, const uint64_t *rows,
+                    const uint32_t *places, size_t k, size_t n)
+{
+    if (k >= n)
+        return;
+    const float *record =
+        record_at(table, number_of(table, rows[places ? places[k] : k]));
+    for (size_t i = 0; i < table->record; i += 16)
+        __builtin_prefetch(record + i, 1);
+}
+
+/* --- rows --- */
+
+void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t *places,
+                size_t n, float *out)
+{
+    size_t width = table->shape.width;
+
+    for (size_t k = 0; k < n && k < AHEAD; k++)
+        ask_for(table, rows, places, k, n);
+    for (size_t k = 0; k < n; k++) {
+        size_t at = places ? places[k] : k, number = number_of(table, rows[at]);
+        ask_for(table, rows, places, k + AHEAD, n);
+        if (is_born(table, number))
+            table->kernels->copy(out + at * width, record_at(table, number), width);
+        else
+            first_values(table, rows[at], out + at * width);
+    }
+}
+
+static void adam(struct owned *table, float *record, const float *g, float rate)
+{
+    const struct descant_owned *o = &table->shape;
+    float *m = record + o->width, *v = m + o->width, one = 1, pushes;
+
+    table->kernels->add(v + o->width, &one, 1, 1);
+    table->kernels->copy(&pushes, v + o->width, 1);
+    double t = pushes < 1 ? 1 : (double)pushes;         /* others count at once */
+    struct adam a = {.beta1 = (float)o->beta1, .beta2 = (float)o->beta2,
+                     .rest1 = (float)(1 - o->beta1), .rest2 = (float)(1 - o->beta2),
+                     .epsilon = (float)o->epsilon,
+                     .rate = (float)((double)rate / (1 - pow(o->beta1, t))),
+                     .root = (float)(1 / sqrt(1 - pow(o->beta2, t))), .keep = 1};
+    table->kernels->adam(record, g, m, v, o->width, &a);
+}
+
+static void step(struct owned *table, float *record, const float *g, float rate)
+{
+    const struct descant_owned *o = &table->shape;
+    float *state = record + o->width;
+
+    switch (o->optimizer) {
+    case DESCANT_ROWS_SGD:
+        if (o->momentum > 0)
+            table->kernels->momentum(record, g, state, o->width, rate,
+                                     (float)o->momentum, 0);
+        else
+            table->kernels->add(record, g, -rate, o->width);
+        break;
+    case DESCANT_ROWS_ADAGRAD:
+        table->kernels->adagrad(record, g, state, o->width, rate, (float)o->epsilon, 0);
+        break;
+    case DESCANT_ROWS_ROWWISE_ADAGRAD:
+        table->kernels->rowwise(record, g, state, o->width, rate, (float)o->epsilon);
+        break;
+    case DESCANT_ROWS_ADAM:
+        adam(table, record, g, rate);
+        break;
+    }
+}
+
+size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *places,
+                  size_t n, const float *gradients, float rate, uint64_t *worst)
+{
+    size_t width = table->shape.width, bad = 0;
+
+    for (size_t k = 0; k < n && k < AHEAD; k++)
+        ask_for(table, rows, places, k, n);
+    for (size_t k = 0; k < n; k++) {
+        size_t at = places ? places[k] : k, number = number_of(table, rows[at]);
+        const float *g = gradients + at * width;
+        ask_for(table, rows, places, k + AHEAD, n);
+        if (!table->kernels->finite(g, width)) {
+            *worst = rows[at];
+            bad++;
+            continue;
+        }
+        if (!is_born(table, number))
+            bear(table, rows[at], number);
+        step(table, record_at(table, number), g, rate);
+    }
+    return bad;
+}
+
+/* --- saved --- */
+
+/* The slice at a place of this rank. */
+static int slice_at(const struct owned *table, size_t place)
+{
+    for (int slice = 0; slice < OWNED_SLICES; slice++)
+        if ((size_t)table->map->place[slice] == place &&
+            table->map->owner[slice] == table->rank)
+            return slice;
+    return (int)place;          /* all are here */
+}
+
+size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t *rows,
+                  float *records)
+{
+    size_t end = slices_of(table->map, table->rank) * table->per_slice, n = 0;
+    size_t place = SIZE_MAX;
+    uint64_t slice = 0;
+
+    for (; *at < end && n < room; ++*at) {
+        size_t number = (size_t)*at;
+        if (!is_born(table, number))
+            continue;
+        if (number / table->per_slice != place) {
+            place = number / table->per_slice;
+            slice = (uint64_t)slice_at(table, place);
+        }
+        rows[n] = number % table->per_slice * OWNED_SLICES +
+                  (slice + OWNED_SLICES - table->turn) % OWNED_SLICES;
+        table->kernels->copy(records + n * table->record, record_at(table, number),
+                             table->record);
+        n++;
+    }
+    return n;
+}
+
+void owned_set(struct owned *table, const uint64_t *rows, size_t n, const float *records)
+{
+    for (size_t k = 0; k < n; k++) {
+        if (!owned_here(table, rows[k]))
+            continue;
+        size_t number = number_of(table, rows[k]);
+        table->kernels->copy(record_at(table, number), records + k * table->record,
+                             table->record);
+        is_born_now(table, number);
+    }
+}

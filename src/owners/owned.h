@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/* A table whose rows have owners (descant.h, descant_owned): the rows that this rank has,
+ * and the map that says which rank has a row.
+ *
+ * Rows lie in slices: row r of table t is in slice (r + turn) mod OWNED_SLICES, where it
+ * is row r / OWNED_SLICES. So rows that are used alike, as those of small numbers, are
+ * spread over all slices, and a slice can move as a whole. A row's values and the state
+ * of its optimizer lie side by side.
+ *
+ * A row is born by its first push. Until then it has its first values, which follow from
+ * the seed and its number: so nothing is filled at the start, and rows that nobody
+ * touches take no memory.
+ *
+ * Any thread reads and pushes, at once with others: the races are those of Hogwild, and
+ * all floats are moved by kernels.h. `born` has a bit for each row: relaxed, since a row
+ * that two threads bear at once loses one push at most. */
+#ifndef OWNED_H
+#define OWNED_H
+
+#include "base/base.h"
+#include "kernels/kernels.h"
+
+enum { OWNED_SLICES = 1024, OWNED_MOST = 256 };         /* tables */
+
+struct owned_map {
+    int size;                           /* ranks that own rows: 0 to size - 1 */
+    int owner[OWNED_SLICES];
+    int place[OWNED_SLICES];            /* of the slice among those of its owner */
+    int slices[OWNED_SLICES];           /* (size) of each rank */
+};
+
+struct owned {
+    char *name;
+    struct descant_owned shape;
+    uint64_t turn;
+    size_t record;                      /* floats of a row with its state */
+    size_t per_slice;                   /* rows */
+    const struct kernels *kernels;
+    const struct owned_map *map;
+    int rank;                           /* whose slices lie here; -1: all */
+    _Atomic uint64_t *born;             /* in memory, before the records */
+    float *records;
+};
+
+/* Slices by turns to so many ranks, 1 to OWNED_SLICES. */
+void owned_map_make(struct owned_map *map, int size);
+
+/* False, logged: it is no table. */
+bool owned_check(const char *name, const struct descant_owned *shape,
+                 const struct log *log);
+/* Takes no memory but the name; number: of the table in its job. False: no memory. */
+bool owned_init(struct owned *table, const char *name, const struct descant_owned *shape,
+                int number);
+void owned_fini(struct owned *table);   /* its rows are the caller's */
+
+/* The zeroed bytes that this rank needs for its slices; SIZE_MAX: more than there can
+ * be. */
+size_t owned_bytes(const struct owned *table, const struct owned_map *map, int rank);
+void owned_place(struct owned *table, const struct owned_map *map, int rank,
+                 void *memory);
+
+static inline int owned_slice(const struct owned *table, uint64_t row)
+{
+    return (int)((row + table->turn) % OWNED_SLICES);
+}
+
+static inline int owned_owner(const struct owned *table, uint64_t row)
+{
+    return table->map->owner[owned_slice(table, row)];
+}
+
+static inline bool owned_here(const struct owned *table, uint64_t row)
+{
+    return table->rank < 0 || owned_owner(table, row) == table->rank;
+}
+
+/* Rows that are here. The values of rows[k] go to out + k width, or, with places, to out
+ * + places[k] width, of rows[places[k]]. */
+void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t *places,
+                size_t n, float *out);
+
+/* Steps by gradients, laid out in the same way. Returns those that had NaN or Inf, and
+ * were left out; *worst becomes the row of one. */
+size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *places,
+                  size_t n, const float *gradients, float rate, uint64_t *worst);
+
+/* The rows that were pushed, or set, and are here, from *at on (0 at first): up to room
+ * of them, with their records. Returns how many; 0: there are no more. */
+size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t *rows,
+                  float *records);
+/* Takes the records of those of n rows that are here. */
+void owned_set(struct owned *table, const uint64_t *rows, size_t n, const float *records);
+
+#endif

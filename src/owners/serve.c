@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* The owner's side. A lane is a receive for what a peer asks; each ask is served as it
+ * comes, and its lane opened again. A peer that takes no answers is served
+ * OWNERS_ANSWERS of them, and then heard no more until it takes one. */
+#include "owners/service.h"
+
+#include <math.h>
+#include <string.h>
+
+static bool open_lane(struct service *s, struct lane *lane)
+{
+    return service_receive(s, lane->rank, OWNERS_ASK, lane->message, ASK_BYTES,
+                           &lane->op);
+}
+
+bool serve_open(struct service *s, int rank)
+{
+    struct owners_peer *peer = &s->peers[rank];
+    size_t lanes = (size_t)s->n_lanes;
+
+    if (!peer->lanes) {
+        peer->lanes = memory_take(lanes * (sizeof *peer->lanes + ASK_BYTES));
+        if (!peer->lanes)
+            return service_fail(s, DESCANT_MEMORY,
+                                "no memory to hear what rank %d asks for", rank);
+    }
+    unsigned char *messages = (unsigned char *)(peer->lanes + lanes);
+    for (int k = 0; k < s->n_lanes; k++) {
+        struct lane *lane = &peer->lanes[k];
+        *lane = (struct lane){.op = {OP_HEARD, lane}, .rank = rank,
+                              .message = messages + (size_t)k * ASK_BYTES};
+        if (!open_lane(s, lane))
+            return false;
+    }
+    return true;
+}
+
+/* --- an ask is read --- */
+
+struct read_ask {
+    struct ask_head head;
+    struct owned *table;
+    const unsigned char *gradients;
+};
+
+/* NULL, or why it is no ask. */
+static const char *read_ask(const struct service *s, const unsigned char *message,
+                            size_t bytes, struct read_ask *ask)
+{
+    const struct ask_head *head = &ask->head;
+
+    if (bytes > ASK_BYTES || bytes < sizeof *head)
+        return "an ask of so many bytes";
+    memcpy(&ask->head, message, sizeof *head);
+    if ((head->kind != ASK_FETCH && head->kind != ASK_PUSH) ||
+        head->table >= s->n_tables || !isfinite(head->rate))
+        return "an ask without a kind, a table or a rate";
+    ask->table = &s->tables[head->table];
+    size_t id = row_id_bytes(ask->table), row = ask->table->shape.width * sizeof(float);
+    size_t n = head->n, each = id + (head->kind == ASK_PUSH ? row : 0);
+    if (n == 0 || n > ASK_BYTES / each || bytes != sizeof *head + n * each ||
+        (head->kind == ASK_FETCH && n > ASK_BYTES / row))
+        return "an ask for so many rows";
+    for (size_t k = 0; k < n; k++) {
+        s->asked[k] = 0;
+        memcpy(&s->asked[k], message + sizeof *head + k * id, id);
+        if (s->asked[k] >= ask->table->shape.rows ||
+            !owned_here(ask->table, s->asked[k]))
+            return "an ask for a row that is not here";
+    }
+    ask->gradients = message + sizeof *head + n * id;
+    return NULL;
+}
+
+static struct answer *make_answer(struct service *s)
+{
+    struct answer *answer = memory_take(sizeof *answer);
+
+    if (answer) {
+        answer->next_made = s->made_answers;
+        s->made_answers = answer;
+    }
+    return answer;
+}
+
+static bool answer(struct service *s, int rank, const struct read_ask *ask)
+{
+    struct answer *answer = s->free_answers;
+    size_t bytes = ask->head.n * ask->table->shape.width * sizeof(float);
+
+    if (answer)
+        s->free_answers = answer->next;
+    else
+        answer = make_answer(s);
+    if (!answer)
+        return service_fail(s, DESCANT_MEMORY, "no memory to answer rank %d", rank);
+    answer->op = (struct owners_op){OP_SERVED, answer};
+    answer->rank = rank;
+    owned_read(ask->table, s->asked, NULL, ask->head.n, answer->rows);
+    s->peers[rank].n_answers++;
+    owners_count(&s->stats.bytes, bytes);
+    return service_send(s, rank, OWNERS_ANSWER, answer->rows, bytes, &answer->op);
+}
+
+bool serve_heard(struct service *s, struct lane *lane, const struct link_ended *ended,
+                 const char **no_ask)
+{
+    struct read_ask ask;
+    struct owners_peer *peer = &s->peers[lane->rank];
+    uint64_t worst = 0;
+
+    *no_ask = read_ask(s, lane->message, ended->bytes, &ask);
+    if (*no_ask)
+        return false;
+    owners_count(&s->stats.served, ask.head.n);
+    owners_count(&s->stats.bytes, ended->bytes);
+    if (ask.head.kind == ASK_PUSH) {
+        /* on a float's boundary, since ids and heads have whole words */
+        const float *gradients = (const float *)(const void *)ask.gradients;
+        size_t bad = owned_push(ask.table, s->asked, NULL, ask.head.n, gradients,
+                                ask.head.rate, &worst);
+        owners_bad(s, ask.table, bad, worst);
+    } else if (!answer(s, lane->rank, &ask)) {
+        return false;
+    }
+    if (peer->n_answers < OWNERS_ANSWERS)
+        return open_lane(s, lane);
+    peer->parked[peer->n_parked++] = lane;
+    return true;
+}
+
+bool serve_answered(struct service *s, struct answer *answer)
+{
+    struct owners_peer *peer = &s->peers[answer->rank];
+    bool opens = peer->there && peer->n_parked > 0;
+
+    answer->next = s->free_answers;
+    s->free_answers = answer;
+    peer->n_answers--;
+    return !opens || open_lane(s, peer->parked[--peer->n_parked]);
+}
+
+void serve_fini(struct service *s)
+{
+    for (struct answer *answer = s->made_answers, *next; answer; answer = next) {
+        next = answer->next_made;
+        memory_give(answer);
+    }
+    for (int k = 0; s->peers && k < s->place.size; k++)
+        memory_give(s->peers[k].lanes);
+}

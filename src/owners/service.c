@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+#include "owners/service.h"
+
+#include <string.h>
+
+#define END_NS UINT64_C(10000000000)    /* for owners that were never there */
+
+/* --- begin and end --- */
+
+descant_status service_init(struct service *s, struct link *link,
+                            const struct link_place *place, int owners,
+                            const struct log *log)
+{
+    memset(s, 0, sizeof *s);
+    s->log = *log;
+    s->rank = -1;
+    pthread_mutex_init(&s->lock, NULL);
+    s->inbox_last = &s->inbox;
+    owned_map_make(&s->map, owners);
+    if (!link)
+        return DESCANT_OK;
+    s->link = link;
+    s->place = *place;
+    s->rank = place->rank;
+    s->n_lanes = 256 / place->size;
+    s->n_lanes = s->n_lanes < 2 ? 2 : s->n_lanes > OWNERS_LANES ? OWNERS_LANES
+                                                                 : s->n_lanes;
+    s->peers = memory_take_array((size_t)place->size, sizeof *s->peers);
+    s->asked = memory_take_array(ASK_BYTES / sizeof(uint32_t), sizeof *s->asked);
+    if (!s->peers || !s->asked)
+        return log_fail(log, DESCANT_MEMORY, "no memory for the rows of %d ranks",
+                        place->size);
+    for (int k = 0; k < place->size; k++)
+        s->peers[k].last = &s->peers[k].waiting;
+    return DESCANT_OK;
+}
+
+void service_fini(struct service *s)
+{
+    bool together = !atomic_load(&s->status);
+
+    if (s->link && !s->link->type->close(s->link, together))
+        return;                 /* the link may still use any of this memory */
+    serve_fini(s);
+    asks_fini(s);
+    batches_fini(s);
+    memory_give(s->peers);
+    memory_give(s->asked);
+    pthread_mutex_destroy(&s->lock);
+}
+
+void service_end(struct service *s)
+{
+    atomic_store(&s->ends, true);
+    service_wake(s);
+}
+
+/* --- peers --- */
+
+static bool comes(struct service *s, int rank)
+{
+    struct owners_peer *peer = &s->peers[rank];
+
+    peer->there = true;
+    peer->gone = peer->done = peer->told = false;
+    peer->n_parked = 0;
+    peer->heard = (struct owners_op){OP_DONE, peer};
+    peer->said = (struct owners_op){OP_SAID_DONE, peer};
+    return serve_open(s, rank) &&
+           service_receive(s, rank, OWNERS_DONE, &peer->word, sizeof peer->word,
+                           &peer->heard) &&
+           asks_send_waiting(s, rank);
+}
+
+/* An owner that goes before it is done has rows with it. */
+static bool goes(struct service *s, int rank)
+{
+    struct owners_peer *peer = &s->peers[rank];
+    bool lost = rank < s->map.size && !peer->done;
+
+    peer->there = false;
+    peer->gone = true;
+    peer->n_parked = 0;
+    if (lost)
+        return service_fail(s, DESCANT_ENDED, "rank %d has gone, and with it its rows of "
+                            "the tables", rank);
+    return service_works(s, s->link->type->forget(s->link, rank, LINK_PEER));
+}
+
+static bool open_all(struct service *s)
+{
+    for (int k = 0; s->place.fixed && k < s->place.size; k++)
+        if (k != s->rank && !comes(s, k))
+            return false;
+    return true;
+}
+
+descant_status service_open(struct service *s, struct owned *tables, int n_tables)
+{
+    s->tables = tables;
+    s->n_tables = n_tables;
+    return !s->link || open_all(s) ? DESCANT_OK : (descant_status)atomic_load(&s->status);
+}
+
+/* --- a turn --- */
+
+static bool hear_ask(struct service *s, struct lane *lane, const struct link_ended *ended)
+{
+    const char *why = NULL;
+
+    if (serve_heard(s, lane, ended, &why))
+        return true;
+    if (!why)
+        return false;
+    log_say(&s->log, DESCANT_WARNING, "rows of tables: rank %d breaks the protocol: %s",
+            lane->rank, why);
+    return goes(s, lane->rank);
+}
+
+static bool one_ended(struct service *s, const struct link_ended *ended)
+{
+    struct owners_op *op = ended->op;
+    struct owners_peer *peer = op->of;
+
+    if (op->kind == OP_SERVED)
+        return serve_answered(s, op->of);
+    if (ended->failed)
+        return true;            /* its peer was forgotten */
+    switch (op->kind) {
+    case OP_ASKED:
+    case OP_ANSWER:
+        return asks_ended(s, op->of, ended);
+    case OP_HEARD:
+        return hear_ask(s, op->of, ended);
+    case OP_DONE:
+        peer->done = true;
+        return true;
+    default:
+        return true;
+    }
+}
+
+static bool hear(struct service *s, const struct link_news *news)
+{
+    bool good = true;
+
+    for (int k = 0; good && k < news->n_peers; k++)
+        if (!news->peers[k].gone)
+            good = comes(s, news->peers[k].rank);
+    for (int k = 0; good && k < news->n_ended; k++)
+        good = one_ended(s, &news->ended[k]);
+    for (int k = 0; good && k < news->n_peers; k++)
+        if (news->peers[k].gone && s->peers[news->peers[k].rank].there)
+            good = goes(s, news->peers[k].rank);
+    return good;
+}
+
+/* Tells all that are there; true: all have told it, too. */
+static bool all_done(struct service *s, uint64_t now_ns, bool *failed)
+{
+    bool all = true;
+
+    if (!s->ends_ns)
+        s->ends_ns = now_ns;
+    for (int k = 0; k < s->place.size; k++) {
+        struct owners_peer *peer = &s->peers[k];
+        if (k == s->rank)
+            continue;
+        if (peer->there && !peer->told) {
+            peer->told = true;
+            *failed |= !service_send(s, k, OWNERS_DONE, &peer->word, sizeof peer->word,
+                                     &peer->said);
+        }
+        bool never = !peer->there && !peer->gone && k < s->map.size;
+        all &= peer->there ? peer->done : !never || now_ns - s->ends_ns > END_NS;
+    }
+    return all;
+}
+
+int service_turn(struct service *s)
+{
+    struct link_news news;
+    bool ends = atomic_load(&s->ends), failed = false;
+
+    if (atomic_load(&s->status))
+        return OWNERS_FAILED;
+    if (!asks_take_inbox(s) ||
+        !service_works(s, s->link->type->collect(s->link, &news)) || !hear(s, &news))
+        return OWNERS_FAILED;
+    if (ends && s->n_asks == 0 && all_done(s, news.now_ns, &failed))
+        return OWNERS_ENDED;
+    if (failed)
+        return OWNERS_FAILED;
+    return news.n_ended || news.n_peers ? OWNERS_WORKED : OWNERS_RESTS;
+}

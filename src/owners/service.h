@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+/* Rows of tables with owners, between ranks: workers ask for rows ahead of their batch,
+ * and push gradients; the owners answer and step. There are no rounds and no votes.
+ *
+ *   batch.c     a caller's side: a batch's rows are grouped by owner, asked for, awaited,
+ *               pushed. Rows that are here it reads and steps by itself
+ *   asks.c      asks on their way: sent, and answered
+ *   serve.c     the owner's side: what others ask is answered in the order in which it
+ *               came
+ *   service.c   a turn over a link, by the service's thread; peers; the end
+ *   carry.c     what all of these use: the link, and failure
+ *
+ * Any thread may use batches; one thread at a time turns. A caller fills an ask, and puts
+ * it in the service's inbox (locked). From then on it is the turning thread's, until it
+ * has ended. An answer goes to its batch's block; then `missing` goes down (release), and
+ * a caller that finds it 0 (acquire) has all rows. */
+#ifndef SERVICE_H
+#define SERVICE_H
+
+#include "link/link.h"
+#include "owners/owned.h"
+
+#include <pthread.h>
+
+enum { ASK_BYTES = 32 << 10 };          /* of an ask or an answer, at most */
+enum { ASKS_QUEUED = 32 << 20 };        /* bytes of pushes on their way, before a push
+                                           waits */
+enum { OWNERS_LANES = 16 };             /* asks of one peer that this rank has room for */
+enum { OWNERS_ANSWERS = 256 };          /* to one peer at a time */
+enum owners_tag { OWNERS_ASK, OWNERS_ANSWER, OWNERS_DONE };
+enum ask_kind { ASK_FETCH = 1, ASK_PUSH };
+
+/* An ask: this, then n rows (uint64_t, or uint32_t in tables of at most 2^32 rows), and
+ * in a push n gradients. The answer to a fetch is the rows' values, in that order. */
+struct ask_head {
+    uint8_t kind, unused;
+    uint16_t table;
+    uint32_t n;
+    float rate;
+    uint32_t unused_too;
+};
+
+struct descant_rows {
+    struct descant_rows *next;          /* among those that are free */
+    struct descant_rows *next_made;
+    struct owned *table;
+    size_t n, room, floats;             /* room: rows; floats: of block */
+    uint64_t *rows;                     /* (room) */
+    uint32_t *places;                   /* (room) by owner, in their order */
+    float *block;
+    size_t *first;                      /* (owners + 1) in places */
+    _Atomic uint32_t missing;           /* asks without an answer; a futex */
+};
+
+enum owners_op_kind {
+    OP_ASKED, OP_ANSWER,                /* of an ask: it was sent, and answered */
+    OP_HEARD, OP_SERVED,                /* of a lane, and of an answer */
+    OP_SAID_DONE, OP_DONE               /* of a peer */
+};
+
+/* What the link hands back when a message has ended. */
+struct owners_op {
+    enum owners_op_kind kind;
+    void *of;
+};
+
+struct ask {
+    struct ask *next, *next_made;
+    struct descant_rows *batch;         /* NULL: a push */
+    size_t at, n;                       /* batch->places that it asks for */
+    size_t bytes, width;
+    int owner;
+    bool sent, answered;
+    struct owners_op out, in;
+    float *answer;                      /* (ASK_BYTES) made by the first fetch */
+    unsigned char message[];            /* (ASK_BYTES) */
+};
+
+/* A receive for what a peer asks. */
+struct lane {
+    struct owners_op op;
+    int rank;
+    unsigned char *message;             /* (ASK_BYTES) */
+};
+
+struct answer {
+    struct answer *next, *next_made;
+    struct owners_op op;
+    int rank;
+    float rows[ASK_BYTES / sizeof(float)];
+};
+
+struct owners_peer {
+    bool there, gone;                   /* gone: it was there */
+    bool done;                          /* it asks for nothing more */
+    bool told;                          /* that this rank asks for nothing more */
+    char word;                          /* that DONE is */
+    struct owners_op said, heard;
+    struct lane *lanes;                 /* (n_lanes) NULL: it has not come */
+    int n_answers;                      /* on their way to it */
+    struct lane *parked[OWNERS_LANES];  /* they wait for an answer's end */
+    int n_parked;
+    struct ask *waiting, **last;        /* until it is there */
+};
+
+struct owners_stats {                   /* relaxed: figures */
+    _Atomic uint64_t fetched, pushed;   /* rows, by this rank's callers */
+    _Atomic uint64_t served;            /* rows that others asked for or pushed */
+    _Atomic uint64_t bytes;             /* sent and received */
+    _Atomic uint64_t bad;               /* gradients with NaN or Inf, at the owner */
+    _Atomic uint64_t stall_ns;          /* that callers have waited */
+    _Atomic uint64_t cpu_ns;            /* of the service's thread */
+};
+
+struct service {
+    struct log log;
+    struct owned *tables;
+    int n_tables;
+    struct owned_map map;
+    int rank;                           /* -1: all rows are here, and there is no link */
+    struct owners_stats stats;
+    /* callers: */
+    pthread_mutex_t lock;               /* guards the next three lines */
+    struct descant_rows *free, *made;   /* made: all, for fini */
+    struct ask *inbox, **inbox_last;
+    struct ask *free_asks, *made_asks;
+    _Atomic uint32_t queued;            /* bytes of pushes on their way; a futex */
+    _Atomic int status;                 /* why it has failed; 0. Set by the turning
+                                           thread */
+    _Atomic bool ends;                  /* this rank's callers ask for nothing more */
+    _Atomic uint32_t bell;              /* rung by callers where the link does not wake; a
+                                           futex */
+    /* the turning thread's: */
+    struct link *link;
+    struct link_place place;
+    struct owners_peer *peers;          /* (place.size) */
+    int n_lanes;                        /* of a peer, OWNERS_LANES at most */
+    int n_asks;                         /* sent or waiting, and not answered */
+    struct answer *free_answers, *made_answers;
+    uint64_t *asked;                    /* rows of the ask that is read */
+    uint64_t ends_ns;                   /* since then it ends; 0 */
+    int n_named;                        /* bad rows in the log */
+};
+
+enum { OWNERS_WORKED = 1, OWNERS_RESTS, OWNERS_ENDED, OWNERS_FAILED };
+
+/* link NULL: all rows are here. Else the service has it, and closes it. owners: ranks
+ * that have rows. service_fini follows, also where it fails. */
+descant_status service_init(struct service *s, struct link *link,
+                            const struct link_place *place, int owners,
+                            const struct log *log);
+/* The tables are placed by s->map. Not OK: it has failed, which is logged. */
+descant_status service_open(struct service *s, struct owned *tables, int n_tables);
+void service_fini(struct service *s);
+
+/* Does what there is to do, and never blocks. ENDED: service_end was called, and all
+ * other ranks have ended, too, or are gone. */
+int service_turn(struct service *s);
+/* For the thread that turns, after RESTS. bell: where the link does not wake, what it was
+ * at the last sleep. */
+void service_sleep(struct service *s, uint64_t most_ns, uint32_t *bell);
+void service_wake(struct service *s);   /* any thread */
+void service_end(struct service *s);    /* any thread */
+
+/* --- batch.c: any thread --- */
+
+/* INVALID: the table has no such row; MEMORY. Both are logged. */
+descant_status batch_fetch(struct service *s, int table, const uint64_t *rows, size_t n,
+                           struct descant_rows **out);
+size_t batch_rows(const struct descant_rows *batch);
+/* Its rows, once all are here; NULL: the service has failed. */
+float *batch_wait(struct service *s, struct descant_rows *batch);
+/* The batch is given back, also where it fails. */
+descant_status batch_push(struct service *s, struct descant_rows *batch,
+                          const float *gradients, float rate);
+void batch_drop(struct service *s, struct descant_rows *batch);
+void batches_fini(struct service *s);
+
+/* --- for the files of the service --- */
+
+/* NULL: no memory. */
+struct ask *ask_take(struct service *s, bool fetches);
+void ask_give(struct service *s, struct ask *ask);
+void ask_post(struct service *s, struct ask *ask);      /* into the inbox */
+/* Of the turning thread. False: the service has failed. */
+bool asks_take_inbox(struct service *s);
+bool asks_send_waiting(struct service *s, int rank);
+bool asks_ended(struct service *s, struct ask *ask, const struct link_ended *ended);
+void asks_fini(struct service *s);
+
+/* The turning thread's: what peers ask. False: the service has failed. */
+bool serve_open(struct service *s, int rank);
+/* *no_ask: why what came is no ask; else NULL. */
+bool serve_heard(struct service *s, struct lane *lane, const struct link_ended *ended,
+                 const char **no_ask);
+bool serve_answered(struct service *s, struct answer *answer);
+void serve_fini(struct service *s);
+
+/* --- carry.c --- */
+
+/* Logs why, and sets the service's status; false. */
+bool service_fail(struct service *s, descant_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+bool service_works(struct service *s, bool works);      /* what the link returned */
+bool service_send(struct service *s, int rank, int tag, const void *p, size_t bytes,
+                  struct owners_op *op);
+bool service_receive(struct service *s, int rank, int tag, void *p, size_t bytes,
+                     struct owners_op *op);
+/* Counts gradients with NaN or Inf, and names the first rows. */
+void owners_bad(struct service *s, const struct owned *table, size_t bad, uint64_t row);
+
+static inline size_t row_id_bytes(const struct owned *table)
+{
+    return table->shape.rows <= UINT64_C(1) << 32 ? sizeof(uint32_t) : sizeof(uint64_t);
+}
+
+static inline void owners_count(_Atomic uint64_t *figure, uint64_t n)
+{
+    atomic_fetch_add_explicit(figure, n, memory_order_relaxed);
+}
+
+#endif

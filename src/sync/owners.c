@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: MIT */
+/* Tables with owners: their calls, and the thread that serves their rows (src/owners/).
+ *
+ * Between ranks the service has a link of its own, beside the one of exchanges, and a
+ * thread: the shadow's share of a core is far too little to serve rows. On one machine
+ * all trainers own all rows, in memory that they share, and there is neither. */
+#include "sync/job.h"
+
+#include "link/link.h"
+
+#include <string.h>
+
+#define SLEEP_NS UINT64_C(100000000)
+#define SERVE_NS UINT64_C(5000000)
+
+/* Over a link that wakes nobody: the thread looks again after so long. */
+enum { LOOK_LEAST_NS = 20000, LOOK_MOST_NS = 1000000 };
+
+struct descant_owned descant_owned_default(void)
+{
+    return (struct descant_owned){.optimizer = DESCANT_ROWS_ADAGRAD, .beta1 = 0.9,
+                                  .beta2 = 0.999, .epsilon = 1e-8};
+}
+
+static bool among_ranks(const struct descant *job)
+{
+    return job->fabric->many_hosts;
+}
+
+/* --- declared --- */
+
+static descant_status check_new(struct descant *job, const char *name,
+                                const struct descant_owned *shape, const int *table)
+{
+    const struct owners *o = &job->owners;
+
+    if (!table)
+        return log_fail(&job->log, DESCANT_INVALID,
+                        "descant_owned_table: nowhere to put its number");
+    if (!owned_check(name, shape, &job->log))
+        return DESCANT_INVALID;
+    for (size_t k = 0; k < o->n; k++)
+        if (strcmp(o->tables[k].name, name) == 0)
+            return log_fail(&job->log, DESCANT_DUPLICATE, "there is a table '%s'", name);
+    if (o->n == OWNED_MOST)
+        return log_fail(&job->log, DESCANT_INVALID, "a job has at most %d such tables",
+                        OWNED_MOST);
+    if (among_ranks(job) && job->fabric->star)
+        return log_fail(&job->log, DESCANT_UNSUPPORTED,
+                        "tables with owners need connections between all ranks, which a "
+                        "star has not");
+    return DESCANT_OK;
+}
+
+descant_status descant_owned_table(struct descant *job, const char *name,
+                                   const struct descant_owned *shape, int *table)
+{
+    descant_status status = job_check(job, JOB_OPEN, "descant_owned_table");
+
+    if (status == DESCANT_OK)
+        status = check_new(job, name, shape, table);
+    if (status != DESCANT_OK)
+        return status;
+    struct owners *o = &job->owners;
+    if (!memory_grow(&o->tables, &o->room, o->n, o->n + 1, sizeof *o->tables) ||
+        !owned_init(&o->tables[o->n], name, shape, (int)o->n))
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory for table '%s'", name);
+    *table = (int)o->n++;
+    return DESCANT_OK;
+}
+
+static int owners_of(const struct descant *job)
+{
+    int size = among_ranks(job) ? job->fabric->begins_with : 1;
+    return size < OWNED_SLICES ? size : OWNED_SLICES;
+}
+
+char *owners_manifest(const struct descant *job, char *manifest)
+{
+    const struct owners *o = &job->owners;
+    size_t had = manifest ? strlen(manifest) : 0, room = had + 1;
+
+    if (!manifest || o->n == 0)
+        return manifest;
+    for (size_t k = 0; k < o->n; k++)
+        room += strlen(o->tables[k].name) + 400;
+    char *more = memory_take(room);
+    if (more) {
+        memcpy(more, manifest, had);
+        for (size_t k = 0; k < o->n; k++) {
+            const struct descant_owned *x = &o->tables[k].shape;
+            had += (size_t)snprintf(
+                more + had, room - had,
+                "owned %s: %llu rows of %zu floats, optimizer %d (%g, %g, %g, %g), "
+                "spread %g, seed %llu, %d owners\n", o->tables[k].name,
+                (unsigned long long)x->rows, x->width, (int)x->optimizer, x->momentum,
+                x->beta1, x->beta2, x->epsilon, x->spread, (unsigned long long)x->seed,
+                owners_of(job));
+        }
+    }
+    memory_give(manifest);
+    return more;
+}
+
+/* --- memory --- */
+
+static descant_status place(struct descant *job, size_t k)
+{
+    struct owners *o = &job->owners;
+    struct owned *table = &o->tables[k];
+    const struct fabric_type *type = job->fabric->type;
+    size_t bytes = owned_bytes(table, &o->service.map, o->service.rank);
+    char name[300];
+    void *memory = NULL;
+
+    if (bytes == SIZE_MAX)
+        return log_fail(&job->log, DESCANT_MEMORY, "table '%s' is larger than memory",
+                        table->name);
+    if (among_ranks(job)) {
+        memory = o->memory[k] = memory_take(bytes + 1);
+        if (!memory)
+            return log_fail(&job->log, DESCANT_MEMORY, "no memory for the %zu bytes of "
+                            "this rank's rows of table '%s'", bytes, table->name);
+    } else {
+        snprintf(name, sizeof name, "owned %zu %.256s", k, table->name);
+        descant_status status = type->share(job->fabric, name, bytes, &memory);
+        if (status != DESCANT_OK)
+            return status;
+    }
+    owned_place(table, &o->service.map, o->service.rank, memory);
+    return DESCANT_OK;
+}
+
+static descant_status make_service(struct descant *job)
+{
+    struct owners *o = &job->owners;
+    struct link *link = NULL;
+    struct link_place at;
+    descant_status status =
+        among_ranks(job) ? job->fabric->type->beside(job->fabric, &link, &at)
+                         : DESCANT_OK;
+
+    if (status != DESCANT_OK)
+        return status;
+    o->made = true;
+    status = service_init(&o->service, link, &at, owners_of(job), &job->log);
+    o->memory = memory_take_array(o->n, sizeof *o->memory);
+    if (status == DESCANT_OK && !o->memory)
+        status = log_fail(&job->log, DESCANT_MEMORY, "no memory for %zu tables", o->n);
+    for (size_t k = 0; status == DESCANT_OK && k < o->n; k++)
+        status = place(job, k);
+    return status == DESCANT_OK ? service_open(&o->service, o->tables, (int)o->n)
+                                : status;
+}
+
+/* --- the thread --- */
+
+static void *serve(void *of)
+{
+    struct owners *o = of;
+    struct service *s = &o->service;
+    uint64_t rest = LOOK_LEAST_NS;
+    uint32_t bell = 0;
+    int turn;
+
+    while ((turn = service_turn(s)) == OWNERS_WORKED || turn == OWNERS_RESTS) {
+        if (turn == OWNERS_WORKED) {
+            rest = LOOK_LEAST_NS;
+            continue;
+        }
+        atomic_store_explicit(&s->stats.cpu_ns, clock_thread_cpu_ns(),
+                              memory_order_relaxed);
+        service_sleep(s, s->place.wakes ? SLEEP_NS : rest, &bell);
+        rest = 2 * rest < LOOK_MOST_NS ? 2 * rest : LOOK_MOST_NS;
+    }
+    atomic_store(&o->over, true);
+    return NULL;
+}
+
+descant_status owners_start(struct descant *job)
+{
+    struct owners *o = &job->owners;
+    sigset_t before;
+
+    if (o->n == 0)
+        return DESCANT_OK;
+    descant_status status = make_service(job);
+    if (status != DESCANT_OK || !among_ranks(job))
+        return status;
+    signals_hold(&before);
+    o->runs = !memory_refuse() && pthread_create(&o->thread, NULL, serve, o) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return o->runs ? DESCANT_OK
+                   : log_fail(&job->log, DESCANT_SYSTEM,
+                              "no thread to serve the rows of tables");
+}
+
+/* A call has failed because the service has: why was logged by its thread. */
+static descant_status owners_lost(struct descant *job, descant_status status)
+{
+    int why = atomic_load(&job->owners.service.status);
+
+    return why ? log_fail(&job->log, (descant_status)why,
+                          "the rows of tables are lost to this trainer: an earlier line "
+                          "of the log says why") : status;
+}
+
+/* Rows of each owner are fetched: an owner serves the asks of a rank in their order. */
+descant_status owners_flush(struct descant *job)
+{
+    struct owners *o = &job->owners;
+    uint64_t rows[2 * OWNED_SLICES];
+
+    for (size_t k = 0; o->runs && k < o->n; k++) {
+        struct descant_rows *batch = NULL;
+        size_t n = 2 * (size_t)o->service.map.size;     /* of each owner one at least */
+        n = n < o->tables[k].shape.rows ? n : o->tables[k].shape.rows;
+        for (size_t i = 0; i < n; i++)
+            rows[i] = i;
+        descant_status status = batch_fetch(&o->service, (int)k, rows, n, &batch);
+        if (status != DESCANT_OK)
+            return status;
+        bool come = batch_wait(&o->service, batch) != NULL;
+        batch_drop(&o->service, batch);
+        if (!come)
+            return owners_lost(job, DESCANT_ENDED);
+    }
+    return DESCANT_OK;
+}
+
+descant_status owners_may_leave(struct descant *job)
+{
+    const struct owners *o = &job->owners;
+
+    return o->runs && o->service.rank < o->service.map.size
+               ? log_fail(&job->log, DESCANT_UNSUPPORTED,
+                          "rank %d owns rows of tables, and cannot leave before the "
+                          "others", o->service.rank)
+               : DESCANT_OK;
+}
+
+/* Others may still need this rank's answers in their rounds. */
+static void stay(struct descant *job)
+{
+    const struct fabric_type *type = job->fabric->type;
+
+    while (!atomic_load(&job->owners.over)) {
+        if (type->serve) {
+            pthread_mutex_lock(&job->machine);
+            type->serve(job->fabric);
+            pthread_mutex_unlock(&job->machine);
+        }
+        clock_sleep_until(clock_now_ns() + SERVE_NS);
+    }
+}
+
+void owners_stop(struct descant *job)
+{
+    struct owners *o = &job->owners;
+
+    if (o->runs) {
+        if (atomic_load(&job->failure))
+            atomic_store(&o->service.status, (int)DESCANT_ENDED);
+        service_end(&o->service);
+        stay(job);
+        pthread_join(o->thread, NULL);
+    }
+    if (o->made)
+        service_fini(&o->service);
+    for (size_t k = 0; k < o->n; k++) {
+        owned_fini(&o->tables[k]);
+        memory_give(o->memory ? o->memory[k] : NULL);
+    }
+    memory_give(o->memory);
+    memory_give(o->tables);
+    *o = (struct owners){0};
+}
+
+/* --- batches --- */
+
+static descant_status check(struct descant *job, const char *call)
+{
+    if (job == NULL || *job->parent == 0 || atomic_load(&job->failure) != 0)
+        return job_check(job, JOB_STARTED, call);
+    int state = atomic_load(&job->state);
+    return state == JOB_STARTED || state == JOB_FINISHED
+               ? DESCANT_OK : job_check(job, JOB_STARTED, call);
+}
+
+/* `given`: so are its other arguments. */
+static descant_status check_table(struct descant *job, int table, bool given,
+                                  const char *call)
+{
+    descant_status status = check(job, call);
+
+    if (status != DESCANT_OK)
+        return status;
+    if (table < 0 || (size_t)table >= job->owners.n)
+        return log_fail(&job->log, DESCANT_INVALID, "%s: table %d of %zu", call, table,
+                        job->owners.n);
+    return given ? DESCANT_OK
+                 : log_fail(&job->log, DESCANT_INVALID, "%s: an argument is NULL", call);
+}
+
+descant_status descant_rows_fetch(struct descant *job, int table, const uint64_t *rows,
+                                  size_t n, struct descant_rows **batch)
+{
+    descant_status status =
+        check_table(job, table, batch && (rows || !n), "descant_rows_fetch");
+
+    if (status != DESCANT_OK)
+        return status;
+    struct owners *o = &job->owners;
+    struct descant_rows *made = NULL;
+    status = atomic_load(&o->service.status)
+                 ? owners_lost(job, DESCANT_OK)
+                 : batch_fetch(&o->service, table, rows, n, &made);
+    if (status == DESCANT_OK)
+        *batch = made;
+    return status;
+}
+
+descant_status descant_rows_wait(struct descant *job, struct descant_rows *batch,
+                                 float **block)
+{
+    descant_status status = check(job, "descant_rows_wait");
+
+    if (status == DESCANT_OK && (!batch || !block))
+        status = log_fail(&job->log, DESCANT_INVALID,
+                          "descant_rows_wait: no batch, or nowhere to put its rows");
+    if (status != DESCANT_OK)
+        return status;
+    float *rows = batch_wait(&job->owners.service, batch);
+    if (!rows)
+        return owners_lost(job, DESCANT_ENDED);
+    *block = rows;
+    return DESCANT_OK;
+}
+
+descant_status descant_rows_push(struct descant *job, struct descant_rows *batch,
+                                 const float *gradients, double rate)
+{
+    descant_status status = check(job, "descant_rows_push");
+
+    if (status == DESCANT_OK && (!batch || (!gradients && batch_rows(batch))))
+        status = log_fail(&job->log, DESCANT_INVALID,
+                          "descant_rows_push: no batch, or no gradients");
+    if (status != DESCANT_OK || !batch)
+        return status;
+    float step = (float)rate;
+    if (!(step * 0 == 0)) {
+        batch_drop(&job->owners.service, batch);
+        return log_fail(&job->log, DESCANT_INVALID, "descant_rows_push: the rate is %g",
+                        rate);
+    }
+    status = batch_push(&job->owners.service, batch, gradients, step);
+    return status == DESCANT_OK ? status : owners_lost(job, status);
+}
+
+descant_status descant_rows_drop(struct descant *job, struct descant_rows *batch)
+{
+    descant_status status = check(job, "descant_rows_drop");
+
+    if (status == DESCANT_OK && batch)
+        batch_drop(&job->owners.service, batch);
+    return status;
+}
+
+/* --- checkpoints --- */
+
+descant_status descant_owned_floats(struct descant *job, int table, size_t *floats)
+{
+    descant_status status = check_table(job, table, floats, "descant_owned_floats");
+
+    if (status == DESCANT_OK)
+        *floats = job->owners.tables[table].record;
+    return status;
+}
+
+descant_status descant_owned_next(struct descant *job, int table, uint64_t *at,
+                                  size_t room, uint64_t *rows, float *records, size_t *n)
+{
+    descant_status status =
+        check_table(job, table, at && rows && records && n, "descant_owned_next");
+
+    if (status == DESCANT_OK)
+        *n = owned_next(&job->owners.tables[table], at, room, rows, records);
+    return status;
+}
+
+descant_status descant_owned_set(struct descant *job, int table, const uint64_t *rows,
+                                 size_t n, const float *records)
+{
+    descant_status status =
+        check_table(job, table, !n || (rows && records), "descant_owned_set");
+
+    if (status != DESCANT_OK)
+        return status;
+    struct owned *of = &job->owners.tables[table];
+    for (size_t k = 0; k < n; k++)
+        if (rows[k] >= of->shape.rows)
+            return log_fail(&job->log, DESCANT_INVALID,
+                            "descant_owned_set: table '%s' has no row %llu", of->name,
+                            (unsigned long long)rows[k]);
+    owned_set(of, rows, n, records);
+    return DESCANT_OK;
+}

@@ -1,0 +1,694 @@
+/* SPDX-License-Identifier: MIT */
+/* Rows with owners: where they lie, their first values, their optimizers; and the service between
+ * ranks, over the simulated link in one thread: all that is pushed arrives once, in worlds with
+ * jitter, cuts, deaths and liars. */
+#include "harness/suite.h"
+#include "link/simulated.h"
+#include "owners/service.h"
+
+#include <math.h>
+
+enum { RANKS = 8, ROWS = 5000, WIDTH = 3, SEEDS = 30 };
+
+extern const struct kernels kernels_avx2, kernels_avx512;
+
+static const struct kernels *set_of(int i)
+{
+    const struct kernels *best = kernels_best();
+#if defined(__x86_64__)
+    if (i == 1)
+        return best == &kernels_base ? NULL : &kernels_avx2;
+    if (i == 2)
+        return best == &kernels_avx512 ? best : NULL;
+#endif
+    return i == 0 ? &kernels_base : NULL;
+}
+
+static const struct log silent = {.rank = -1};
+
+static struct descant_owned shape_of(uint64_t rows, size_t width,
+                                     enum descant_rows_optimizer optimizer)
+{
+    return (struct descant_owned){.rows = rows, .width = width, .optimizer = optimizer,
+                                  .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-3, .seed = 5};
+}
+
+static void *place(struct owned *table, const struct owned_map *map, int rank,
+                   const struct descant_owned *shape, int number)
+{
+    ck_assert(owned_init(table, "t", shape, number));
+    void *memory = memory_take(owned_bytes(table, map, rank));
+    ck_assert_ptr_nonnull(memory);
+    owned_place(table, map, rank, memory);
+    return memory;
+}
+
+/* ------------------------------------------------------------------ rows */
+
+START_TEST(each_row_has_one_owner_and_a_place)
+{
+    static const int sizes[] = {1, 2, 3, 7, 64, 1024};
+    static struct owned_map map;
+    static bool taken[OWNED_SLICES][ROWS / OWNED_SLICES + 1];
+
+    for (int i = 0; i < N(sizes); i++) {
+        int size = sizes[i], counts[1024] = {0};
+        struct descant_owned shape = shape_of(ROWS, 2, DESCANT_ROWS_SGD);
+        struct owned table;
+        owned_map_make(&map, size);
+        void *memory = place(&table, &map, 0, &shape, 3);
+        memset(taken, 0, sizeof taken);
+        for (uint64_t row = 0; row < ROWS; row++) {
+            bool *at = &taken[owned_slice(&table, row)][row / OWNED_SLICES];
+            ck_assert(!*at);
+            *at = true;
+            counts[owned_owner(&table, row)]++;
+        }
+        for (int k = 0; k < size; k++)
+            ck_assert_int_le(abs(counts[k] - ROWS / size), ROWS / OWNED_SLICES + 2);
+        owned_fini(&table);
+        memory_give(memory);
+    }
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+/* Also where another number of ranks owns the rows, and in any order. */
+START_TEST(first_values_follow_from_the_seed)
+{
+    struct owned_map one, many;
+    struct owned whole, part;
+    struct descant_owned shape = shape_of(ROWS, WIDTH, DESCANT_ROWS_ADAGRAD);
+    float a[WIDTH], b[WIDTH], before[WIDTH] = {0};
+    double sum = 0, squares = 0;
+
+    shape.spread = 0.25;
+    owned_map_make(&one, 1);
+    owned_map_make(&many, 5);
+    void *memories[] = {place(&whole, &one, -1, &shape, 0), place(&part, &many, 2, &shape, 0)};
+    for (uint64_t row = 0; row < ROWS; row++) {
+        owned_read(&whole, &row, NULL, 1, a);
+        ck_assert(memcmp(a, before, sizeof a) != 0);
+        memcpy(before, a, sizeof a);
+        if (owned_here(&part, row)) {
+            owned_read(&part, &row, NULL, 1, b);
+            ck_assert_mem_eq(a, b, sizeof a);
+        }
+        for (int k = 0; k < WIDTH; k++) {
+            ck_assert(a[k] >= -0.25f && a[k] < 0.25f);
+            sum += (double)a[k];
+            squares += (double)(a[k] * a[k]);
+        }
+    }
+    ck_assert(fabs(sum / (ROWS * WIDTH)) < 0.01);
+    ck_assert(fabs(squares / (ROWS * WIDTH) - 0.25 * 0.25 / 3) < 0.001);
+    owned_fini(&whole);
+    owned_fini(&part);
+    memory_give(memories[0]);
+    memory_give(memories[1]);
+}
+END_TEST
+
+/* One float of one row, as PyTorch's pages have the rules, in double. `mean`: of g g over the
+ * row. */
+static double naive(const struct descant_owned *o, double *state, double w, double g, double mean,
+                    double rate)
+{
+    switch (o->optimizer) {
+    case DESCANT_ROWS_SGD:
+        state[0] = o->momentum * state[0] + g;
+        return w - rate * state[0];
+    case DESCANT_ROWS_ADAGRAD:
+        state[0] += g * g;
+        return w - rate * g / (sqrt(state[0]) + o->epsilon);
+    case DESCANT_ROWS_ROWWISE_ADAGRAD:
+        state[0] += mean;
+        return w - rate * g / (sqrt(state[0]) + o->epsilon);
+    case DESCANT_ROWS_ADAM:
+        state[0] = o->beta1 * state[0] + (1 - o->beta1) * g;
+        state[1] = o->beta2 * state[1] + (1 - o->beta2) * g * g;
+        state[2]++;
+        return w - rate * (state[0] / (1 - pow(o->beta1, state[2]))) /
+                       (sqrt(state[1] / (1 - pow(o->beta2, state[2]))) + o->epsilon);
+    }
+    return NAN;
+}
+
+START_TEST(optimizers_step_as_naive_ones)
+{
+    enum { WIDEST = 37, STEPS = 50 };
+    static const struct {
+        enum descant_rows_optimizer optimizer;
+        double momentum;
+    } kinds[] = {{DESCANT_ROWS_SGD, 0}, {DESCANT_ROWS_SGD, 0.9}, {DESCANT_ROWS_ADAGRAD, 0},
+                 {DESCANT_ROWS_ROWWISE_ADAGRAD, 0}, {DESCANT_ROWS_ADAM, 0}};
+    const struct kernels *kernels = set_of(_i);
+    struct owned_map map;
+    struct rng rng;
+
+    if (!kernels)
+        return;
+    owned_map_make(&map, 1);
+    rng_init(&rng, 3);
+    for (int kind = 0; kind < N(kinds); kind++)
+        for (size_t width = 1; width <= WIDEST; width += width < 18 ? 1 : 19) {
+            struct descant_owned shape = shape_of(40, width, kinds[kind].optimizer);
+            struct owned table;
+            double w[WIDEST], state[WIDEST][3] = {{0}};
+            float g[WIDEST], out[WIDEST];
+            uint64_t row = 17, worst;
+            shape.momentum = kinds[kind].momentum;
+            shape.spread = 1;
+            void *memory = place(&table, &map, 0, &shape, 1);
+            table.kernels = kernels;
+            owned_read(&table, &row, NULL, 1, out);
+            for (size_t k = 0; k < width; k++)
+                w[k] = (double)out[k];
+            for (int step = 0; step < STEPS; step++) {
+                double mean = 0;
+                for (size_t k = 0; k < width; k++) {
+                    g[k] = (float)rng_normal(&rng);
+                    mean += (double)g[k] * (double)g[k] / (double)width;
+                }
+                for (size_t k = 0; k < width; k++)
+                    w[k] = naive(&shape, state[k], w[k], (double)g[k], mean, 0.0625);
+                ck_assert_uint_eq(owned_push(&table, &row, NULL, 1, g, 0.0625f, &worst), 0);
+            }
+            owned_read(&table, &row, NULL, 1, out);
+            for (size_t k = 0; k < width; k++)
+                ck_assert_msg(fabs((double)out[k] - w[k]) < 2e-4,
+                              "%s, optimizer %d, width %zu: %g, not %g", kernels->name, kind, width,
+                              (double)out[k], w[k]);
+            owned_fini(&table);
+            memory_give(memory);
+        }
+}
+END_TEST
+
+START_TEST(gradients_that_are_not_finite_are_left_out)
+{
+    struct owned_map map;
+    struct owned table;
+    struct descant_owned shape = shape_of(ROWS, WIDTH, DESCANT_ROWS_SGD);
+    const uint64_t rows[] = {4, 9, 7};
+    float g[] = {1, 1, 1, 2, NAN, 2, 3, 3, -INFINITY}, out[9];
+    uint64_t worst = 0;
+
+    owned_map_make(&map, 1);
+    void *memory = place(&table, &map, 0, &shape, 0);
+    ck_assert_uint_eq(owned_push(&table, rows, NULL, 3, g, -1, &worst), 2);
+    ck_assert_uint_eq(worst, 7);
+    owned_read(&table, rows, NULL, 3, out);
+    for (int k = 0; k < 9; k++)
+        ck_assert(out[k] == (k < 3 ? 1 : 0));
+    owned_fini(&table);
+    memory_give(memory);
+}
+END_TEST
+
+/* What ranks have saved is taken by another number of ranks. */
+START_TEST(records_go_to_any_number_of_ranks)
+{
+    enum { RECORD = 2 * WIDTH, ROOM = 97 };
+    struct owned_map of_three, of_two;
+    struct owned three[3], two[2];
+    void *memory[5];
+    struct descant_owned shape = shape_of(ROWS, WIDTH, DESCANT_ROWS_ADAGRAD);
+    static uint64_t rows[ROOM];
+    static float records[ROOM * RECORD], before[ROWS * WIDTH], after[ROWS * WIDTH];
+    struct rng rng;
+    int born = 0, seen = 0;
+
+    shape.spread = 1;
+    rng_init(&rng, 1);
+    owned_map_make(&of_three, 3);
+    owned_map_make(&of_two, 2);
+    for (int k = 0; k < 3; k++)
+        memory[k] = place(&three[k], &of_three, k, &shape, 5);
+    for (int k = 0; k < 2; k++)
+        memory[3 + k] = place(&two[k], &of_two, k, &shape, 5);
+    for (uint64_t row = 0; row < ROWS; row++) {
+        struct owned *x = &three[owned_owner(&three[0], row)];
+        float g[] = {(float)rng_normal(&rng), 2, 3};
+        uint64_t worst;
+        if (rng_next(&rng) % 3 == 0) {
+            owned_push(x, &row, NULL, 1, g, 0.1f, &worst);
+            born++;
+        }
+        owned_read(x, &row, NULL, 1, before + row * WIDTH);
+    }
+    for (int k = 0; k < 3; k++) {
+        uint64_t at = 0;
+        size_t n;
+        while ((n = owned_next(&three[k], &at, ROOM, rows, records)) > 0) {
+            seen += (int)n;
+            for (int to = 0; to < 2; to++)
+                owned_set(&two[to], rows, n, records);
+        }
+    }
+    ck_assert_int_eq(seen, born);
+    seen = 0;
+    for (int k = 0; k < 2; k++) {
+        uint64_t at = 0;
+        size_t n;
+        while ((n = owned_next(&two[k], &at, ROOM, rows, records)) > 0)
+            for (size_t i = 0; i < n; i++, seen++)
+                ck_assert(owned_owner(&two[k], rows[i]) == k && records[i * RECORD + WIDTH] > 0);
+    }
+    ck_assert_int_eq(seen, born);
+    for (uint64_t row = 0; row < ROWS; row++)
+        owned_read(&two[owned_owner(&two[0], row)], &row, NULL, 1, after + row * WIDTH);
+    ck_assert_mem_eq(before, after, sizeof before);
+    for (int k = 0; k < 5; k++) {
+        owned_fini(k < 3 ? &three[k] : &two[k - 3]);
+        memory_give(memory[k]);
+    }
+}
+END_TEST
+
+START_TEST(bad_shapes_are_refused)
+{
+    const struct descant_owned good = shape_of(5, 3, DESCANT_ROWS_ADAM);
+    struct descant_owned bad[11];
+
+    ck_assert(owned_check("t", &good, &silent));
+    ck_assert(!owned_check("", &good, &silent) && !owned_check(NULL, &good, &silent) &&
+              !owned_check("t", NULL, &silent));
+    for (int k = 0; k < N(bad); k++)
+        bad[k] = good;
+    bad[0].rows = 0;
+    bad[1].rows = UINT64_MAX;
+    bad[2].width = 0;
+    bad[3].width = 5000;
+    bad[4].optimizer = (enum descant_rows_optimizer)4;
+    bad[5].momentum = 1;
+    bad[6].beta1 = NAN;
+    bad[7].beta2 = -0.1;
+    bad[8].epsilon = INFINITY;
+    bad[9].spread = -1;
+    bad[10].spread = NAN;
+    for (int k = 0; k < N(bad); k++)
+        ck_assert_msg(!owned_check("t", &bad[k], &silent), "shape %d", k);
+}
+END_TEST
+
+/* ------------------------------------------------------------------ ranks */
+
+struct side {
+    struct service service;
+    struct owned tables[2];
+    void *memory[2];
+    bool open;
+};
+
+static struct simulated *world;
+static struct side sides[RANKS];
+static int n_ranks, owners;
+static char logged[4096];
+
+static void note(void *user, enum descant_level level, const char *line)
+{
+    (void)user;
+    if (level >= DESCANT_WARNING)
+        snprintf(logged + strlen(logged), sizeof logged - strlen(logged), "%s\n", line);
+}
+
+static void open_side(int rank)
+{
+    struct side *side = &sides[rank];
+    struct link_entry entry = {.context = world, .rank = rank};
+    struct link_place at;
+    struct link *link = link_simulated.meet(&entry, &at);
+    const struct log log = {note, NULL, rank};
+    const struct descant_owned shapes[] = {
+        shape_of(ROWS, WIDTH, DESCANT_ROWS_SGD),
+        shape_of((UINT64_C(1) << 33) + 1, 700, DESCANT_ROWS_SGD)};     /* ids of 8 bytes */
+
+    ck_assert_ptr_nonnull(link);
+    ck_assert_int_eq(service_init(&side->service, link, &at, owners, &log), DESCANT_OK);
+    for (int k = 0; k < 2; k++) {
+        ck_assert(owned_init(&side->tables[k], "t", &shapes[k], k));
+        /* the large one: memory for a few rows, as none are born beyond */
+        side->memory[k] = k ? NULL : memory_take(owned_bytes(&side->tables[k],
+                                                            &side->service.map, rank));
+        owned_place(&side->tables[k], &side->service.map, rank, side->memory[k]);
+    }
+    ck_assert_int_eq(service_open(&side->service, side->tables, 2), DESCANT_OK);
+    side->open = true;
+}
+
+static void open_world(struct simulated_options options, int ranks, int of_them)
+{
+    options.ranks = ranks;
+    options.latency_ns = options.latency_ns ? options.latency_ns : 1000;
+    world = simulated_create(&options);
+    ck_assert_ptr_nonnull(world);
+    n_ranks = ranks;
+    owners = of_them;
+    *logged = 0;
+    for (int k = 0; k < ranks; k++)
+        open_side(k);
+}
+
+/* All turn at each event until then. */
+static void run(uint64_t ns)
+{
+    uint64_t until = simulated_now(world) + ns;
+
+    for (;;) {
+        bool works = false;
+        for (int k = 0; k < n_ranks; k++)
+            while (sides[k].open && service_turn(&sides[k].service) == OWNERS_WORKED)
+                works = true;
+        uint64_t next = simulated_next(world);
+        if (!works && simulated_now(world) >= until)
+            return;
+        if (!works)
+            simulated_run(world, next < until ? next : until);
+    }
+}
+
+static void close_side(int rank)
+{
+    struct side *side = &sides[rank];
+
+    if (!side->open)
+        return;
+    side->open = false;
+    service_fini(&side->service);
+    for (int k = 0; k < 2; k++) {
+        owned_fini(&side->tables[k]);
+        memory_give(side->memory[k]);
+    }
+}
+
+static void close_world(void)
+{
+    for (int k = 0; k < n_ranks; k++)
+        close_side(k);
+    simulated_destroy(world);
+    ck_assert_int_eq(memory_live(), 0);
+}
+
+/* The batch's rows, once they have come in virtual time; NULL: they do not. */
+static float *rows_of(int rank, struct descant_rows *batch)
+{
+    for (int k = 0; k < 1000 && atomic_load(&batch->missing); k++)
+        run(1000000);
+    return atomic_load(&batch->missing) ? NULL : batch_wait(&sides[rank].service, batch);
+}
+
+static struct descant_rows *fetch(int rank, const uint64_t *rows, size_t n)
+{
+    struct descant_rows *batch = NULL;
+
+    ck_assert_int_eq(batch_fetch(&sides[rank].service, 0, rows, n, &batch), DESCANT_OK);
+    return batch;
+}
+
+static double pushed[ROWS];
+
+/* A batch of random rows, many of them twice, each pushed by -1 or a few. */
+static void push_some(int rank, struct rng *rng, size_t n)
+{
+    static uint64_t rows[8000];
+    static float g[8000 * WIDTH];
+
+    for (size_t k = 0; k < n; k++)
+        rows[k] = rng_next(rng) % (k % 2 ? 40 : ROWS);
+    struct descant_rows *batch = fetch(rank, rows, n);
+    if (rng_next(rng) % 4)
+        ck_assert_ptr_nonnull(rows_of(rank, batch));
+    if (rng_next(rng) % 8 == 0) {
+        for (int k = 0; k < 1000 && atomic_load(&batch->missing); k++)
+            run(1000000);
+        batch_drop(&sides[rank].service, batch);
+        return;
+    }
+    for (size_t k = 0; k < n; k++) {
+        float by = (float)(1 + rng_next(rng) % 3);
+        pushed[rows[k]] += (double)by;
+        for (int i = 0; i < WIDTH; i++)
+            g[k * WIDTH + (size_t)i] = -by * (float)(i + 1);
+    }
+    while (atomic_load(&batch->missing))
+        run(1000000);
+    ck_assert_int_eq(batch_push(&sides[rank].service, batch, g, 1), DESCANT_OK);
+}
+
+static void check_rows(int rank)
+{
+    static uint64_t rows[ROWS];
+
+    for (uint64_t k = 0; k < ROWS; k++)
+        rows[k] = (k * 7) % ROWS;
+    struct descant_rows *batch = fetch(rank, rows, ROWS);
+    const float *block = rows_of(rank, batch);
+    ck_assert_ptr_nonnull(block);
+    for (size_t k = 0; k < ROWS; k++)
+        for (int i = 0; i < WIDTH; i++)
+            ck_assert_msg((double)block[k * WIDTH + (size_t)i] == (i + 1) * pushed[rows[k]],
+                          "rank %d, row %d: %g, not %g", rank, (int)rows[k],
+                          (double)block[k * WIDTH + (size_t)i], (i + 1) * pushed[rows[k]]);
+    batch_drop(&sides[rank].service, batch);
+}
+
+static void end_all(void)
+{
+    for (int k = 0; k < n_ranks; k++)
+        if (sides[k].open)
+            service_end(&sides[k].service);
+    run(UINT64_C(20000000000));
+    for (int k = 0; k < n_ranks; k++)
+        if (sides[k].open)
+            ck_assert_int_eq(service_turn(&sides[k].service), OWNERS_ENDED);
+}
+
+/* By all ranks at once, with batches of any size; ranks that own nothing are among them. */
+START_TEST(all_that_is_pushed_arrives_once)
+{
+    struct rng rng;
+    int ranks = 1 + _i % RANKS;
+
+    rng_init(&rng, (uint64_t)_i);
+    memset(pushed, 0, sizeof pushed);
+    open_world((struct simulated_options){.seed = (uint64_t)_i, .fixed = _i % 2,
+                                          .jitter_ns = _i % 3 ? 100000 : 0,
+                                          .bytes_per_s = _i % 5 ? 1e9 : 0}, ranks,
+               _i % 7 == 6 && ranks > 1 ? ranks - 1 : ranks);
+    for (int k = 0; k < 12 * ranks; k++)
+        push_some((int)(rng_next(&rng) % (uint64_t)ranks), &rng,
+                  rng_next(&rng) % (k % 5 ? 60 : 8000));
+    run(UINT64_C(1000000000));
+    for (int k = 0; k < ranks; k++)
+        check_rows(k);
+    end_all();
+    ck_assert_str_eq(logged, "");
+    close_world();
+}
+END_TEST
+
+START_TEST(a_rank_reads_its_own_pushes)
+{
+    const uint64_t rows[] = {0, 1, 2, 3, 1};
+    float g[5 * WIDTH];
+
+    memset(pushed, 0, sizeof pushed);
+    open_world((struct simulated_options){.jitter_ns = 50000}, 4, 4);
+    for (int k = 0; k < 5 * WIDTH; k++)
+        g[k] = -1;
+    for (int step = 1; step < 50; step++) {
+        struct descant_rows *batch = fetch(2, rows, 5);
+        const float *block = rows_of(2, batch);
+        ck_assert_ptr_nonnull(block);
+        ck_assert(block[0] == (float)(step - 1) && block[3] == (float)(2 * step - 2));
+        ck_assert_int_eq(batch_push(&sides[2].service, batch, g, 1), DESCANT_OK);
+    }
+    end_all();
+    close_world();
+}
+END_TEST
+
+START_TEST(cuts_that_heal_lose_nothing)
+{
+    struct rng rng;
+
+    rng_init(&rng, (uint64_t)_i);
+    memset(pushed, 0, sizeof pushed);
+    open_world((struct simulated_options){.seed = (uint64_t)_i, .jitter_ns = 10000}, 3, 3);
+    for (int k = 0; k < 30; k++) {
+        uint64_t now = simulated_now(world);
+        const struct simulated_fault cut = {.kind = SIMULATED_CUT, .rank = k % 3,
+                                            .other = (k + 1) % 3, .at_ns = now,
+                                            .until_ns = now + rng_next(&rng) % 3000000};
+        if (k % 4 == 0)
+            ck_assert(simulated_fault(world, &cut));
+        push_some(k % 3, &rng, rng_next(&rng) % 900);
+    }
+    run(UINT64_C(1000000000));
+    check_rows(0);
+    end_all();
+    close_world();
+}
+END_TEST
+
+/* With its rows; one that owns none goes without harm, and may come again. */
+START_TEST(an_owner_that_dies_ends_it_for_all)
+{
+    struct rng rng;
+    int dies = _i ? 1 : 3;
+    const uint64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8};
+
+    rng_init(&rng, 1);
+    memset(pushed, 0, sizeof pushed);
+    open_world((struct simulated_options){.seed = 1}, 4, 3);
+    push_some(3, &rng, 50);
+    run(1000000000);
+    const struct simulated_fault death = {.kind = SIMULATED_DIE, .rank = dies,
+                                          .at_ns = simulated_now(world)};
+    ck_assert(simulated_fault(world, &death));
+    close_side(dies);
+    run(1000000000);
+    if (dies == 3) {
+        push_some(0, &rng, 300);
+        run(1000000000);
+        open_side(3);
+        push_some(3, &rng, 300);
+        run(1000000000);
+        check_rows(3);
+        end_all();
+    } else {
+        ck_assert_ptr_nonnull(strstr(logged, "rank 1 has gone, and with it its rows"));
+        ck_assert_int_eq(service_turn(&sides[0].service), OWNERS_FAILED);
+        struct descant_rows *batch = NULL;
+        ck_assert_int_eq(batch_fetch(&sides[0].service, 0, rows, 8, &batch), DESCANT_OK);
+        ck_assert_ptr_null(batch_wait(&sides[0].service, batch));
+        float g[8 * WIDTH] = {0};
+        ck_assert_int_eq(batch_push(&sides[0].service, batch, g, 1), DESCANT_ENDED);
+    }
+    close_world();
+}
+END_TEST
+
+/* ------------------------------------------------------------------ liars */
+
+static struct link *liar;
+static unsigned char lie[2 * ASK_BYTES];
+
+static void open_liar(int rank)
+{
+    struct link_entry entry = {.context = world, .rank = rank};
+    struct link_place at;
+    liar = link_simulated.meet(&entry, &at);
+    ck_assert_ptr_nonnull(liar);
+}
+
+static void liar_collects(void)
+{
+    struct link_news news;
+    ck_assert(link_simulated.collect(liar, &news));
+}
+
+/* A rank without rows says what is no ask: it is forgotten, and the others go on. */
+START_TEST(what_is_no_ask_is_refused)
+{
+    static const struct {
+        struct ask_head head;
+        uint32_t row;
+        size_t bytes;
+    } lies[] = {
+        {{.kind = 0, .n = 1}, 0, 20},
+        {{.kind = 3, .n = 1}, 0, 20},
+        {{.kind = ASK_FETCH, .n = 0}, 0, 16},
+        {{.kind = ASK_FETCH, .n = 1}, 0, 16},
+        {{.kind = ASK_FETCH, .n = 1}, 0, 24},
+        {{.kind = ASK_FETCH, .n = 1, .table = 2}, 0, 20},
+        {{.kind = ASK_FETCH, .n = 1}, ROWS, 20},
+        {{.kind = ASK_FETCH, .n = 1}, 1, 20},               /* another's */
+        {{.kind = ASK_FETCH, .n = UINT32_MAX}, 0, 20},
+        {{.kind = ASK_FETCH, .n = 40, .table = 1}, 0, 336}, /* the answer is too long */
+        {{.kind = ASK_PUSH, .n = 1}, 0, 20},
+        {{.kind = ASK_PUSH, .n = 1, .rate = NAN}, 0, 32},
+        {{.kind = ASK_PUSH, .n = 1}, 0, 15},
+        {{.kind = ASK_FETCH, .n = 1}, 0, 2 * ASK_BYTES},
+    };
+    struct rng rng;
+
+    rng_init(&rng, 1);
+    memset(pushed, 0, sizeof pushed);
+    open_world((struct simulated_options){.seed = 1}, 3, 2);
+    close_side(2);
+    run(1000000000);
+    open_liar(2);
+    run(1000000000);
+    memset(lie, 0, sizeof lie);
+    memcpy(lie, &lies[_i].head, sizeof lies[_i].head);
+    memcpy(lie + sizeof lies[_i].head, &lies[_i].row, sizeof lies[_i].row);
+    liar_collects();
+    ck_assert(link_simulated.send(liar, lie, lies[_i].bytes,
+                                  &(struct link_message){0, OWNERS_ASK, 0, NULL}));
+    run(1000000000);
+    ck_assert_msg(strstr(logged, "rank 2 breaks the protocol") != NULL, "%d: %s", _i, logged);
+    push_some(1, &rng, 300);
+    run(1000000000);
+    check_rows(0);
+    link_simulated.close(liar, false);
+    end_all();
+    close_world();
+}
+END_TEST
+
+/* A rank that asks and takes no answers is heard no more, and costs a bounded memory. */
+START_TEST(answers_that_nobody_takes_are_bounded)
+{
+    struct ask_head head = {.kind = ASK_FETCH, .n = 2000};
+    struct rng rng;
+
+    rng_init(&rng, 1);
+    memset(pushed, 0, sizeof pushed);
+    open_world((struct simulated_options){.seed = 1}, 3, 1);
+    close_side(2);
+    run(1000000000);
+    open_liar(2);
+    run(1000000000);
+    memset(lie, 0, sizeof lie);
+    memcpy(lie, &head, sizeof head);
+    liar_collects();
+    for (int k = 0; k < 4 * OWNERS_ANSWERS; k++) {
+        ck_assert(link_simulated.send(liar, lie, sizeof head + 4 * head.n,
+                                      &(struct link_message){0, OWNERS_ASK, 0, NULL}));
+        run(1000000);
+        liar_collects();
+    }
+    ck_assert_int_ge(sides[0].service.peers[2].n_answers, OWNERS_ANSWERS);
+    ck_assert_int_lt(sides[0].service.peers[2].n_answers, OWNERS_ANSWERS + OWNERS_LANES);
+    push_some(1, &rng, 3000);
+    run(1000000000);
+    check_rows(1);
+    link_simulated.close(liar, false);
+    run(1000000000);
+    ck_assert_int_eq(sides[0].service.peers[2].n_answers, 0);
+    end_all();
+    close_world();
+}
+END_TEST
+
+int main(void)
+{
+    TCase *rows = new_case("rows", 60), *ranks = new_case("ranks", 120),
+          *liars = new_case("liars", 60);
+
+    tcase_add_test(rows, each_row_has_one_owner_and_a_place);
+    tcase_add_test(rows, first_values_follow_from_the_seed);
+    tcase_add_loop_test(rows, optimizers_step_as_naive_ones, 0, 3);
+    tcase_add_test(rows, gradients_that_are_not_finite_are_left_out);
+    tcase_add_test(rows, records_go_to_any_number_of_ranks);
+    tcase_add_test(rows, bad_shapes_are_refused);
+    tcase_add_loop_test(ranks, all_that_is_pushed_arrives_once, 0, SEEDS);
+    tcase_add_test(ranks, a_rank_reads_its_own_pushes);
+    tcase_add_loop_test(ranks, cuts_that_heal_lose_nothing, 0, SEEDS / 3);
+    tcase_add_loop_test(ranks, an_owner_that_dies_ends_it_for_all, 0, 2);
+    tcase_add_loop_test(liars, what_is_no_ask_is_refused, 0, 14);
+    tcase_add_test(liars, answers_that_nobody_takes_are_bounded);
+    return run_cases(rows, ranks, liars, NULL);
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: MIT */
+/* Tables with owners in jobs of real processes: over TCP each rank owns a part of the rows, on one
+ * machine all share them. All that is pushed arrives once; an owner that is killed ends it for
+ * all; one that comes late uses the others' rows. */
+#include "harness/folder.h"
+#include "harness/jobs.h"
+#include "harness/processes.h"
+#include "harness/suite.h"
+#include "harness/tcp.h"
+#include "harness/values.h"
+#include "harness/wait.h"
+
+#include <math.h>
+#include <pthread.h>
+
+enum { MOST = 4, ROWS = 3000, WIDTH = 5, BATCH = 700, STEPS = 60, THREADS = 3 };
+
+static struct owners_page {
+    _Atomic int pushed[ROWS], steps[MOST];
+    _Atomic int go_on;                  /* the killed one's test: 1 */
+    struct descant_stats stats[MOST];
+} *page;
+
+static char address[300];
+static const char *plan = "shadow-ma";
+static pid_t pids[MOST];
+
+static struct descant_owned shape(void)
+{
+    struct descant_owned o = descant_owned_default();
+    o.rows = ROWS;
+    o.width = WIDTH;
+    o.optimizer = DESCANT_ROWS_SGD;
+    return o;
+}
+
+static bool over_tcp(void)
+{
+    return strncmp(address, "tcp", 3) == 0;
+}
+
+/* Rows that this one may push: the sums are to be exact, so no two threads step by one row at
+ * once. Over TCP an owner's thread steps by all that others push; in shared memory each pusher
+ * does, so there each has rows of its own. */
+static bool may_push(uint64_t row, int rank, int size, int thread)
+{
+    return over_tcp() ? (int)((row + 389) % 1024) % size != rank
+                      : (int)(row % (uint64_t)(size * THREADS)) == rank * THREADS + thread;
+}
+
+struct worker {
+    struct descant *job;
+    int table, rank, size, thread;
+    bool good;
+    pthread_t id;
+};
+
+static bool push_batch(struct worker *me, struct rng *rng)
+{
+    uint64_t rows[BATCH];
+    float g[BATCH * WIDTH], *block;
+    struct descant_rows *batch;
+    size_t n = 0;
+
+    while (n < BATCH) {
+        rows[n] = rng_next(rng) % ROWS;
+        n += may_push(rows[n], me->rank, me->size, me->thread);
+    }
+    if (descant_rows_fetch(me->job, me->table, rows, n, &batch) != DESCANT_OK ||
+        descant_rows_wait(me->job, batch, &block) != DESCANT_OK)
+        return false;
+    for (size_t k = 0; k < n; k++)
+        for (int i = 0; i < WIDTH; i++)
+            g[k * WIDTH + (size_t)i] = -(float)(i + 1);
+    for (size_t k = 0; k < n; k++)
+        page->pushed[rows[k]]++;
+    return descant_rows_push(me->job, batch, g, 0.5) == DESCANT_OK;
+}
+
+static void *work(void *of)
+{
+    struct worker *me = of;
+    struct rng rng;
+
+    rng_init(&rng, (uint64_t)(me->rank * THREADS + me->thread));
+    me->good = true;
+    for (int step = 0; me->good && (step < STEPS || page->go_on); step++) {
+        me->good = push_batch(me, &rng) && descant_step(me->job) == DESCANT_OK;
+        page->steps[me->rank]++;
+    }
+    descant_worker_done(me->job);
+    return NULL;
+}
+
+static bool all_rows_are_right(struct descant *job, int table)
+{
+    uint64_t rows[ROWS];
+    struct descant_rows *batch;
+    float *block;
+
+    for (uint64_t k = 0; k < ROWS; k++)
+        rows[k] = ROWS - 1 - k;
+    if (descant_rows_fetch(job, table, rows, ROWS, &batch) != DESCANT_OK ||
+        descant_rows_wait(job, batch, &block) != DESCANT_OK)
+        return false;
+    for (size_t k = 0; k < ROWS; k++)
+        for (int i = 0; i < WIDTH; i++)
+            if (block[k * WIDTH + (size_t)i] != 0.5f * (float)((i + 1) * page->pushed[rows[k]]))
+                return false;
+    return descant_rows_drop(job, batch) == DESCANT_OK;
+}
+
+static int train(int rank, int size, int founders)
+{
+    struct descant *job = open_job(address, plan, rank, founders);
+    float *w = descant_alloc(job, "w", 1000);
+    struct worker workers[THREADS];
+    struct descant_owned of = shape();
+    int other, table;
+    bool good = true;
+
+    of.rows = 7;                        /* another one, so that numbers differ */
+    if (descant_owned_table(job, "other", &of, &other) != DESCANT_OK)
+        return 2;
+    of = shape();
+    of.spread = 0;
+    if (descant_owned_table(job, "rows", &of, &table) != DESCANT_OK ||
+        descant_start(job) != DESCANT_OK)
+        return 3;
+    w[0] = 1;
+    for (int k = 0; k < THREADS; k++) {
+        workers[k] = (struct worker){.job = job, .table = table, .rank = rank, .size = size,
+                                     .thread = k};
+        pthread_create(&workers[k].id, NULL, work, &workers[k]);
+    }
+    for (int k = 0; k < THREADS; k++) {
+        pthread_join(workers[k].id, NULL);
+        good &= workers[k].good;
+    }
+    if (!good)
+        return 4;
+    if (descant_finish(job, DESCANT_FINAL_MEAN) != DESCANT_OK)
+        return 5;
+    if (!all_rows_are_right(job, table))
+        return 6;
+    descant_stats(job, &page->stats[rank]);
+    return descant_close(job) == DESCANT_OK ? 0 : 7;
+}
+
+static void begin(int rank, int size, int founders)
+{
+    FILE *out;
+    pid_t pid = fork_saying(&out, SIGKILL);
+
+    if (pid == 0) {
+        dup2(fileno(out), STDERR_FILENO);
+        setenv("DESCANT_LOG", "info", 1);
+        _exit(train(rank, size, founders));
+    }
+    pids[rank] = pid;
+}
+
+static void prepare(bool tcp)
+{
+    struct tcp_options at;
+
+    snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
+    unlink(said_file);
+    page = share_memory(sizeof *page);
+    if (tcp) {
+        tcp_test_address(&at, "127.0.0.1", MOST);
+        snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=%d,dead=2s", at.port, MOST);
+    } else {
+        new_address("");
+        snprintf(address, sizeof address, "%s", job_address);
+    }
+}
+
+static void need_end(int rank, int with)
+{
+    int status = end_of(pids[rank]);
+    ck_assert_msg(status == with, "trainer %d ends with %d: %.3000s", rank, status,
+                  (read_said(), said));
+}
+
+START_TEST(all_that_is_pushed_arrives_once)
+{
+    static const char *const plans[] = {"shadow-ma", "shadow-easgd", "ma,every=4",
+                                        "dasgd,every=4,delay=2", "none"};
+    int size = 2 + _i % 3;
+
+    plan = plans[_i % 5];
+    prepare(_i < 6);
+    for (int k = 0; k < size; k++)
+        begin(k, size, size);
+    for (int k = 0; k < size; k++)
+        need_end(k, 0);
+    for (int k = 0; k < size; k++) {
+        const struct descant_stats *s = &page->stats[k];
+        ck_assert_uint_ge(s->rows_fetched, THREADS * STEPS * BATCH + ROWS);
+        ck_assert_uint_eq(s->rows_pushed, THREADS * STEPS * BATCH);
+        ck_assert_uint_eq(s->rows_bad, 0);
+        ck_assert(over_tcp() == (s->rows_served > 0) && over_tcp() == (s->rows_cpu_s > 0) &&
+                  over_tcp() == (s->rows_bytes > 0));
+    }
+}
+END_TEST
+
+START_TEST(one_that_comes_late_owns_none)
+{
+    prepare(true);
+    page->go_on = 1;
+    begin(0, 2, 2);
+    begin(1, 2, 2);
+    WAIT_UNTIL(page->steps[0] > 5 && page->steps[1] > 5, "%.2000s", (read_said(), said));
+    begin(2, 2, 2);
+    WAIT_UNTIL(page->steps[2] > 5, "%.2000s", (read_said(), said));
+    page->go_on = 0;
+    for (int k = 0; k < 3; k++)
+        need_end(k, 0);
+    ck_assert_uint_eq(page->stats[2].rows_served, 0);
+}
+END_TEST
+
+/* Nobody waits for its rows: the calls say that they are lost. */
+START_TEST(an_owner_that_is_killed_ends_it_for_all)
+{
+    prepare(true);
+    page->go_on = 1;
+    for (int k = 0; k < 3; k++)
+        begin(k, 3, 3);
+    WAIT_UNTIL(page->steps[0] > 5 && page->steps[1] > 5 && page->steps[2] > 5, "%.2000s",
+               (read_said(), said));
+    kill(pids[_i], SIGKILL);
+    end_of(pids[_i]);
+    for (int k = 0; k < 3; k++)
+        if (k != _i)
+            need_end(k, 4);
+    says("has gone, and with it its rows of the tables");
+}
+END_TEST
+
+/* ------------------------------------------------------------------ refused */
+
+START_TEST(calls_that_cannot_be_are_refused)
+{
+    struct descant *job = open_job("self", "none", 0, 1);
+    struct descant_owned good = shape(), bad = good;
+    struct descant_rows *batch = NULL;
+    const uint64_t rows[] = {0, ROWS - 1, ROWS};
+    float *block, g[2 * WIDTH] = {0};
+    int table = -1;
+
+    bad.width = 0;
+    ck_assert_int_eq(descant_owned_table(job, "t", &bad, &table), DESCANT_INVALID);
+    ck_assert_int_eq(descant_owned_table(job, "t", NULL, &table), DESCANT_INVALID);
+    ck_assert_int_eq(descant_owned_table(job, NULL, &good, &table), DESCANT_INVALID);
+    ck_assert_int_eq(descant_owned_table(job, "t", &good, NULL), DESCANT_INVALID);
+    ck_assert_int_eq(descant_owned_table(job, "t", &good, &table), DESCANT_OK);
+    ck_assert_int_eq(table, 0);
+    ck_assert_int_eq(descant_owned_table(job, "t", &good, &table), DESCANT_DUPLICATE);
+    ck_assert_int_eq(descant_rows_fetch(job, 0, rows, 2, &batch), DESCANT_ORDER);
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", 10));
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    ck_assert_int_eq(descant_owned_table(job, "u", &good, &table), DESCANT_ORDER);
+    ck_assert_int_eq(descant_rows_fetch(job, 1, rows, 2, &batch), DESCANT_INVALID);
+    ck_assert_int_eq(descant_rows_fetch(job, -1, rows, 2, &batch), DESCANT_INVALID);
+    ck_assert_int_eq(descant_rows_fetch(job, 0, rows, 3, &batch), DESCANT_INVALID);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "no row 3000"));
+    ck_assert_int_eq(descant_rows_fetch(job, 0, NULL, 2, &batch), DESCANT_INVALID);
+    ck_assert_int_eq(descant_rows_fetch(job, 0, rows, 2, NULL), DESCANT_INVALID);
+    ck_assert_int_eq(descant_rows_fetch(job, 0, rows, 2, &batch), DESCANT_OK);
+    ck_assert_int_eq(descant_rows_wait(job, batch, NULL), DESCANT_INVALID);
+    ck_assert_int_eq(descant_rows_wait(job, NULL, &block), DESCANT_INVALID);
+    ck_assert_int_eq(descant_rows_wait(job, batch, &block), DESCANT_OK);
+    ck_assert_int_eq(descant_rows_push(job, batch, NULL, 1), DESCANT_INVALID);
+    ck_assert_int_eq(descant_rows_push(job, batch, g, NAN), DESCANT_INVALID);
+    ck_assert_int_eq(descant_rows_fetch(job, 0, NULL, 0, &batch), DESCANT_OK);
+    ck_assert_int_eq(descant_rows_push(job, batch, NULL, 1), DESCANT_OK);
+    ck_assert_int_eq(descant_rows_drop(job, NULL), DESCANT_OK);
+    size_t floats, n;
+    uint64_t at = 0, numbers[4];
+    float records[4 * WIDTH] = {7};
+    ck_assert_int_eq(descant_owned_floats(job, 3, &floats), DESCANT_INVALID);
+    ck_assert_int_eq(descant_owned_floats(job, 0, NULL), DESCANT_INVALID);
+    ck_assert_int_eq(descant_owned_floats(job, 0, &floats), DESCANT_OK);
+    ck_assert_uint_eq(floats, WIDTH);
+    ck_assert_int_eq(descant_owned_next(job, 0, &at, 4, numbers, records, &n), DESCANT_OK);
+    ck_assert_uint_eq(n, 0);
+    ck_assert_int_eq(descant_owned_set(job, 0, rows, 3, records), DESCANT_INVALID);
+    ck_assert_int_eq(descant_owned_set(job, 0, NULL, 1, records), DESCANT_INVALID);
+    ck_assert_int_eq(descant_owned_set(job, 0, rows, 1, records), DESCANT_OK);
+    at = 0;
+    ck_assert_int_eq(descant_owned_next(job, 0, &at, 4, numbers, records, &n), DESCANT_OK);
+    ck_assert(n == 1 && numbers[0] == 0 && records[0] == 7);
+    ck_assert_int_eq(descant_rows_fetch(job, 0, rows, 2, &batch), DESCANT_OK);     /* and kept */
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+static int start_with(int rank, size_t width)
+{
+    struct descant *job = open_job(address, "shadow-ma", rank, 2);
+    struct descant_owned of = shape();
+    int table;
+
+    of.width = width;
+    descant_alloc(job, "w", 10);
+    if (descant_owned_table(job, "rows", &of, &table) != DESCANT_OK)
+        return 1;
+    descant_status status = descant_start(job);
+    descant_close(job);
+    return 10 + (int)status;
+}
+
+START_TEST(tables_that_differ_are_refused)
+{
+    FILE *out;
+
+    prepare(true);
+    for (int k = 0; k < 2; k++) {
+        pid_t pid = fork_saying(&out, SIGKILL);
+        if (pid == 0)
+            _exit(start_with(k, (size_t)(5 + k)));
+        pids[k] = pid;
+    }
+    need_end(0, 10 + DESCANT_MISMATCH);
+    need_end(1, 10 + DESCANT_MISMATCH);
+}
+END_TEST
+
+START_TEST(a_star_has_no_owners)
+{
+    prepare(true);
+    strcat(address, ",star");
+    FILE *out;
+    pid_t hub = fork_saying(&out, SIGKILL);
+    if (hub == 0) {
+        struct descant_options o = descant_options_default();
+        struct descant *job;
+        o.job = address;
+        o.hub = 1;
+        o.size = 1;
+        _exit(descant_open(&job, &o) != DESCANT_OK || descant_start(job) != DESCANT_OK);
+    }
+    struct descant *job = open_job(address, "shadow-ma", 0, 1);
+    struct descant_owned of = shape();
+    int table;
+    ck_assert_int_eq(descant_owned_table(job, "rows", &of, &table), DESCANT_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "star"));
+    kill(hub, SIGKILL);
+    descant_close(job);
+}
+END_TEST
+
+int main(void)
+{
+    TCase *jobs = new_case("jobs", 120), *refused = new_case("refused", 60);
+
+    find_self();
+    tcase_add_loop_test(jobs, all_that_is_pushed_arrives_once, 0, 10);
+    tcase_add_test(jobs, one_that_comes_late_owns_none);
+    tcase_add_loop_test(jobs, an_owner_that_is_killed_ends_it_for_all, 0, 3);
+    tcase_add_test(refused, calls_that_cannot_be_are_refused);
+    tcase_add_test(refused, tables_that_differ_are_refused);
+    tcase_add_test(refused, a_star_has_no_owners);
+    return run_cases(jobs, refused, NULL);
+}
