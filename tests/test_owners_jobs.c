@@ -113,12 +113,12 @@ static bool all_rows_are_right(struct descant *job, int table)
 static int train(int rank, int size, int founders)
 {
     struct descant *job = open_job(address, plan, rank, founders);
-    float *w = descant_alloc(job, "w", 1000);
     struct worker workers[THREADS];
     struct descant_owned of = shape();
     int other, table;
     bool good = true;
 
+    descant_alloc(job, "w", 1000);
     of.rows = 7;                        /* another one, so that numbers differ */
     if (descant_owned_table(job, "other", &of, &other) != DESCANT_OK)
         return 2;
@@ -127,7 +127,6 @@ static int train(int rank, int size, int founders)
     if (descant_owned_table(job, "rows", &of, &table) != DESCANT_OK ||
         descant_start(job) != DESCANT_OK)
         return 3;
-    w[0] = 1;
     for (int k = 0; k < THREADS; k++) {
         workers[k] = (struct worker){.job = job, .table = table, .rank = rank, .size = size,
                                      .thread = k};

@@ -19,6 +19,7 @@ static const struct { const char *name, *needs; } modules[] = {
     {"test_loops", "torch"},     {"test_launchers", "torch"},  {"test_examples", "torch"},
     {"test_bsp_module", "torch"}, {"test_wheel", "numpy"},     {"test_frameworks", "torch"},
     {"test_moments", "torch"},   {"test_devices", "torch"},  {"test_agreements", "numpy"},
+    {"test_embedding", "torch"},
 };
 enum { N_MODULES = sizeof modules / sizeof *modules, MAX_CHECKS = 4 * N_MODULES };
 

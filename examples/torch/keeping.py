@@ -24,6 +24,7 @@ from torch import distributed
 import descant
 
 POSTLOCAL_EVERY = 8
+AHEAD = 2               # batches whose rows are asked for early, by models that have `prefetch`
 
 
 def arguments(description, *, epochs, batch, rates, more=()):
@@ -74,10 +75,12 @@ def optimizer_of(args, model):
 
 
 class Kept:
-    """What training calls: model (DDP's wrapper of it, or itself) and optimizer. rank and size."""
+    """What training calls: model (DDP's wrapper of it, or itself) and optimizer; finish, after which
+    all have the same model. rank and size."""
 
-    def __init__(self, model, optimizer, rank, size):
+    def __init__(self, model, optimizer, rank, size, finish=lambda: None):
         self.model, self.optimizer, self.rank, self.size = model, optimizer, rank, size
+        self.finish = finish
 
 
 @contextlib.contextmanager
@@ -93,7 +96,7 @@ def keep(args, model, optimizer, examples):
         return
     with descant.attach(model, plan=args.sync, buffers="mean") as sync:
         descant.hook(optimizer, sync)
-        yield Kept(model, optimizer, sync.rank, sync.size)
+        yield Kept(model, optimizer, sync.rank, sync.size, sync.finish)
 
 
 @contextlib.contextmanager
@@ -139,22 +142,28 @@ def rate(args, progress):
     return args.rate * min(20 * progress, (1 + math.cos(math.pi * progress)) / 2)
 
 
-def train(args, model, data, loss_of):
-    """loss_of(model, *batch): of what is cut from the tensors of data. Returns what say tells."""
+def train(args, model, data, loss_of, judge=lambda: {}):
+    """loss_of(model, *batch): of what is cut from the tensors of data. judge(): figures of the final
+    model, by the first trainer, while all are still there. Returns what say tells."""
     optimizer = optimizer_of(args, model)
     examples = len(data[0])
     with keep(args, model, optimizer, examples) as kept:
         total = steps_of(args, examples, kept.size)
         start = time.perf_counter()
-        for k, chosen in enumerate(batches(args, kept, examples)):
+        deck = list(batches(args, kept, examples))
+        for k, chosen in enumerate(deck):
+            for later in deck[k + AHEAD:k + AHEAD + 1] if hasattr(model, "prefetch") else ():
+                model.prefetch(*(each[later] for each in data))
             for group in optimizer.param_groups:
                 group["lr"] = rate(args, (k + 1) / total)
             optimizer.zero_grad()
             loss_of(kept.model, *(each[chosen] for each in data)).backward()
             kept.optimizer.step()
         seconds = time.perf_counter() - start
+        kept.finish()
+        figures = judge() if kept.rank == 0 else {}
     return kept, {"steps": total, "seconds": round(seconds, 2),
-                  "steps_per_s": round(total / seconds, 2)}
+                  "steps_per_s": round(total / seconds, 2), **figures}
 
 
 def say(args, kept, told, **figures):

@@ -62,6 +62,15 @@ class Options(ctypes.Structure):
                 ("owned", _INT)]
 
 
+OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam")      # of rows with owners, from 0
+
+
+class Owned(ctypes.Structure):
+    _fields_ = [("rows", _U64), ("width", ctypes.c_size_t), ("optimizer", _INT),
+                ("momentum", _F64), ("beta1", _F64), ("beta2", _F64), ("epsilon", _F64),
+                ("spread", _F64), ("seed", _U64)]
+
+
 class Members(ctypes.Structure):
     _fields_ = [("rank", _INT), ("size", _INT), ("epoch", ctypes.c_uint32), ("host", _INT),
                 ("hosts", _INT), ("local_rank", _INT), ("late", _INT)]
@@ -142,6 +151,16 @@ def _load() -> ctypes.CDLL:
             ("agree_any", _INT, [job, ctypes.POINTER(_INT)]),
             ("agree_broadcast", _INT, [job, ctypes.c_void_p, size, p_size, _INT]),
             ("fold", _INT, [ctypes.c_void_p, p_size, size, ctypes.c_void_p, ctypes.c_void_p]),
+            ("owned_table", _INT, [job, ctypes.c_char_p, ctypes.POINTER(Owned),
+                                   ctypes.POINTER(_INT)]),
+            ("rows_fetch", _INT, [job, _INT, ctypes.c_void_p, size, p_job]),
+            ("rows_wait", _INT, [job, ctypes.c_void_p, p_job]),
+            ("rows_push", _INT, [job, ctypes.c_void_p, ctypes.c_void_p, _F64]),
+            ("rows_drop", _INT, [job, ctypes.c_void_p]),
+            ("owned_floats", _INT, [job, _INT, p_size]),
+            ("owned_next", _INT, [job, _INT, ctypes.POINTER(_U64), size, ctypes.c_void_p,
+                                  ctypes.c_void_p, p_size]),
+            ("owned_set", _INT, [job, _INT, ctypes.c_void_p, size, ctypes.c_void_p]),
             ("finish", _INT, [job, _INT]),
             ("tell", _INT, [job]), ("part", _INT, [job, _F64]),
             ("outer_save", _INT, [job, ctypes.c_void_p, p_size]),

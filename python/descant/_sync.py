@@ -201,6 +201,9 @@ class Sync:
         self._listeners: List[Callable[[Event], Any]] = []
         tellers: Set[int] = set()
         options.on_event = _teller(self._listeners, tellers)
+        tables = [(name, module) for name, module in
+                  (model.named_modules() if whole else ()) if hasattr(module, "_join")]
+        options.owned = bool(tables)
         self._job = Job(options, tellers)
         self._segments: List[Any] = []
         self._stages: List[Stage] = []
@@ -223,6 +226,8 @@ class Sync:
             self._take_in(model, optimizer, frozen, buffers)
             self._find_mirrors(options.workers)
             self._rounds_of_looks(_owners(model))
+            for name, table in tables:
+                table._join(self._job, name)
             self._job.wait_for(library.descant_start)
             members = self.members()
             for mirror in self._mirrors:

@@ -58,8 +58,8 @@ class Examples(unittest.TestCase):
             said.seek(0)
             return json.loads(said.read().splitlines()[-1])
 
-    def each_sync(self, main, flags, figure, is_good, **settings):
-        for sync in SYNCS:
+    def each_sync(self, main, flags, figure, is_good, syncs=SYNCS, **settings):
+        for sync in syncs:
             told = self.run_one(main, "", [*flags, "--sync", sync], **settings)
             self.assertEqual((told["sync"], told["trainers"]), (sync, 2))
             self.assertGreater(told["steps_per_s"], 0)
@@ -91,9 +91,11 @@ class Examples(unittest.TestCase):
                            more=[("text", text.name)])
 
     def test_dlrm(self):
-        self.each_sync(dlrm.main, ["--examples", "2000", "--held", "500"], "loss",
-                       lambda x: x < 0.68, epochs=1, batch=50, rates={"sgd": 0.1},
-                       more=[("rows", 20)])
+        for owned in "01":
+            self.each_sync(dlrm.main, ["--examples", "2000", "--held", "500", "--owned", owned],
+                           "loss", lambda x: x < 0.68, epochs=1, batch=50, rates={"sgd": 0.1},
+                           more=[("rows", 20), ("owned", 0)],
+                           syncs=SYNCS[:2] if owned == "1" else SYNCS)
 
     def test_all_have_the_same_model_at_the_end(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/* Workers that use a table with owners as fast as they can, for bench/owners.py: each has some
+ * batches of random rows under way, waits for the oldest, makes a gradient of it, and pushes that.
+ *
+ *   rows ROWS WIDTH FIELDS BATCH DEPTH SECONDS THREADS [fill]
+ *
+ * The job is that of DESCANT_JOB, RANK and WORLD_SIZE. fill: each rank first pushes to its part of
+ * all rows, so that all are born. Prints one line of JSON at the end. */
+#define _GNU_SOURCE
+#include <descant.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST = 64 };
+
+static struct descant *job;
+static struct descant_owned shape;
+static int table, depth;
+static size_t fields, batch;
+static _Atomic int stops;
+
+struct worker {
+    pthread_t thread;
+    uint64_t seed;
+    unsigned long long examples;
+    double cpu_s;
+};
+
+static double seconds(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static uint64_t next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static void need(descant_status status, const char *what)
+{
+    if (status != DESCANT_OK) {
+        fprintf(stderr, "rows: %s: %s\n", what, descant_last_error());
+        exit(1);
+    }
+}
+
+static void fetch(uint64_t *seed, uint64_t *rows, struct descant_rows **made)
+{
+    for (size_t k = 0; k < fields * batch; k++)
+        rows[k] = (uint64_t)((unsigned __int128)next(seed) * shape.rows >> 64);
+    need(descant_rows_fetch(job, table, rows, fields * batch, made), "fetch");
+}
+
+static void *work(void *of)
+{
+    struct worker *me = of;
+    size_t n = fields * batch * shape.width;
+    uint64_t *rows = malloc(fields * batch * sizeof *rows);
+    float *g = malloc(n * sizeof *g), *block;
+    struct descant_rows *under_way[MOST];
+    uint64_t seed = me->seed;
+    double began = seconds(CLOCK_THREAD_CPUTIME_ID);
+
+    for (int k = 0; k < depth; k++)
+        fetch(&seed, rows, &under_way[k]);
+    for (int at = 0; !stops; at = (at + 1) % depth) {
+        need(descant_rows_wait(job, under_way[at], &block), "wait");
+        for (size_t k = 0; k < n; k++)
+            g[k] = 0.01f * block[k] + 1e-3f;
+        need(descant_rows_push(job, under_way[at], g, 0.01), "push");
+        fetch(&seed, rows, &under_way[at]);
+        need(descant_step(job), "step");
+        me->examples += batch;
+    }
+    for (int k = 0; k < depth; k++)
+        need(descant_rows_drop(job, under_way[k]), "drop");
+    me->cpu_s = seconds(CLOCK_THREAD_CPUTIME_ID) - began;
+    free(rows);
+    free(g);
+    return NULL;
+}
+
+static void fill(int rank, int size)
+{
+    enum { PIECE = 4096 };
+    static uint64_t rows[PIECE];
+    float *g = calloc(PIECE, shape.width * sizeof *g);
+    struct descant_rows *made;
+
+    for (size_t k = 0; k < PIECE * shape.width; k++)
+        g[k] = 1e-3f;
+    for (uint64_t row = (uint64_t)rank; row < shape.rows;) {
+        size_t n = 0;
+        for (; n < PIECE && row < shape.rows; row += (uint64_t)size)
+            rows[n++] = row;
+        need(descant_rows_fetch(job, table, rows, n, &made), "fetch");
+        need(descant_rows_push(job, made, g, 0.01), "push");
+    }
+    free(g);
+}
+
+int main(int argc, char **argv)
+{
+    struct descant_options options = descant_options_default();
+    struct descant_members members;
+    struct descant_stats before, after;
+    struct worker workers[MOST] = {{0}};
+    int threads = argc > 7 ? atoi(argv[7]) : 0;
+
+    if (argc < 8 || threads < 1 || threads > MOST || atoi(argv[5]) < 1 || atoi(argv[5]) > MOST) {
+        fprintf(stderr, "usage: rows ROWS WIDTH FIELDS BATCH DEPTH SECONDS THREADS [fill]\n");
+        return 2;
+    }
+    shape = descant_owned_default();
+    shape.rows = strtoull(argv[1], NULL, 10);
+    shape.width = strtoull(argv[2], NULL, 10);
+    shape.spread = 0.01;
+    fields = strtoull(argv[3], NULL, 10);
+    batch = strtoull(argv[4], NULL, 10);
+    depth = atoi(argv[5]);
+    options.plan = "shadow-ma";
+    options.workers = threads;
+    options.owned = 1;
+    need(descant_open(&job, &options), "open");
+    if (!descant_alloc(job, "w", 1000))
+        return 1;
+    need(descant_owned_table(job, "rows", &shape, &table), "table");
+    need(descant_start(job), "start");
+    need(descant_members(job, &members), "members");
+    if (argc > 8)
+        fill(members.rank, members.hosts);
+    need(descant_stats(job, &before), "stats");
+    double began = seconds(CLOCK_MONOTONIC);
+    for (int k = 0; k < threads; k++) {
+        workers[k].seed = (uint64_t)(members.rank * MOST + k) << 32;
+        pthread_create(&workers[k].thread, NULL, work, &workers[k]);
+    }
+    usleep((useconds_t)(atof(argv[6]) * 1e6));
+    stops = 1;
+    unsigned long long examples = 0;
+    double cpu_s = 0;
+    for (int k = 0; k < threads; k++) {
+        pthread_join(workers[k].thread, NULL);
+        examples += workers[k].examples;
+        cpu_s += workers[k].cpu_s;
+    }
+    double wall_s = seconds(CLOCK_MONOTONIC) - began;
+    need(descant_stats(job, &after), "stats");
+    need(descant_finish(job, DESCANT_FINAL_MEAN), "finish");
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    printf("{\"rank\":%d,\"examples\":%llu,\"wall_s\":%.3f,\"worker_us\":%.3f,\"owner_us\":%.3f,"
+           "\"bytes\":%.1f,\"stall\":%.4f,\"memory_mb\":%.1f}\n", members.rank, examples, wall_s,
+           cpu_s * 1e6 / (double)examples,
+           (after.rows_cpu_s - before.rows_cpu_s) * 1e6 / (double)examples,
+           (double)(after.rows_bytes - before.rows_bytes) / (double)examples,
+           (double)(after.rows_stall_ns - before.rows_stall_ns) * 1e-9 / wall_s / threads,
+           (double)used.ru_maxrss / 1e3);
+    return descant_close(job) == DESCANT_OK ? 0 : 1;
+}

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""Tables with owners, between ranks of this machine over TCP: one JSON object a line.
+
+    python3 bench/owners.py PART ...
+
+law     OWNERS_RANKS ranks of one worker each, as fast as they go, for OWNERS_S seconds: bytes an
+        example that leave or come to a rank, as a part of the law, 2 f (8 w + 8) (k - 1) / k;
+        CPU us an example of workers, and of the threads that serve rows; the share of time in
+        which workers waited for rows
+memory  the same for ranks that have pushed to all of OWNERS_ROWS rows: MB of a rank, without what
+        it has without a table, as a part of rows / k * (8 w + 8)
+
+Rows are drawn at random, without regard to those that a batch has twice. BUILD: where the library is
+(build/gcc). OWNERS_RANKS (1 2 4 8), OWNERS_ROWS (4000000), OWNERS_WIDTH (16), OWNERS_FIELDS (26),
+OWNERS_BATCH (128), OWNERS_DEPTH (4), OWNERS_S (5)."""
+
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+
+TOP = pathlib.Path(__file__).resolve().parents[1]
+BUILD = TOP / os.environ.get("BUILD", "build/gcc")
+
+
+def setting(name, default):
+    return type(default)(os.environ.get(name, default))
+
+
+def say(part, **row):
+    shown = {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
+    print(json.dumps({"bench": "owners", "part": part, **shown}, separators=(",", ":")), flush=True)
+
+
+def program(folder):
+    path = pathlib.Path(folder) / "rows"
+    if not path.exists():
+        subprocess.run(["cc", "-O2", "-I", str(TOP / "include"), "-o", str(path),
+                        str(TOP / "bench/cluster/rows.c"), "-L", str(BUILD), "-ldescant", "-pthread",
+                        f"-Wl,-rpath,{BUILD}"], check=True)
+    return str(path)
+
+
+def run(folder, ranks, rows, *more):
+    """What each rank says at its end."""
+    address = f"tcp:127.0.0.1:{random.randrange(20000, 30000)},ranks={max(2, ranks)}"
+    words = [program(folder), rows, setting("OWNERS_WIDTH", 16), setting("OWNERS_FIELDS", 26),
+             setting("OWNERS_BATCH", 128), setting("OWNERS_DEPTH", 4), setting("OWNERS_S", 5.0), 1, *more]
+    begun = [subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "RANK": str(k), "WORLD_SIZE": str(ranks),
+                                   "DESCANT_LOG": "warning", "DESCANT_JOB": address})
+             for k in range(ranks)]
+    said = [process.communicate(timeout=600)[0] for process in begun]
+    if any(process.returncode for process in begun):
+        sys.exit("bench: a rank has failed")
+    return [json.loads(text) for text in said]
+
+
+def mean(said, key):
+    return statistics.mean(one[key] for one in said)
+
+
+def record():
+    return 8 * setting("OWNERS_WIDTH", 16) + 8
+
+
+def part_law():
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks in map(int, setting("OWNERS_RANKS", "1 2 4 8").split()):
+            said = run(folder, ranks, setting("OWNERS_ROWS", 4000000), "fill")
+            law = 2 * setting("OWNERS_FIELDS", 26) * record() * (ranks - 1) / ranks
+            say("law", ranks=ranks, examples_per_s=sum(o["examples"] / o["wall_s"] for o in said),
+                bytes=mean(said, "bytes"), bytes_of_law=mean(said, "bytes") / law if law else None,
+                worker_us=mean(said, "worker_us"), owner_us=mean(said, "owner_us"),
+                stall=mean(said, "stall"))
+
+
+def part_memory():
+    rows = setting("OWNERS_ROWS", 4000000)
+    os.environ["OWNERS_S"] = "0.5"
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks in map(int, setting("OWNERS_RANKS", "1 2 4 8").split()):
+            without = mean(run(folder, ranks, 1000), "memory_mb")
+            with_ = mean(run(folder, ranks, rows, "fill"), "memory_mb")
+            say("memory", ranks=ranks, rows=rows, memory_mb=with_, without_mb=without,
+                of_law=(with_ - without) * 1e6 / (rows / ranks * record()))
+
+
+PARTS = {"law": part_law, "memory": part_memory}
+if not sys.argv[1:] or not set(sys.argv[1:]) <= set(PARTS):
+    sys.exit(__doc__)
+for name in sys.argv[1:]:
+    PARTS[name]()

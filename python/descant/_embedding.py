@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT
+"""An embedding table whose rows have owners (docs/owners.md): each row lies on one rank, and so does
+the state of its optimizer.
+
+A batch is the different rows of one call: they are fetched, looked up as a small table, and their
+gradient is pushed to the owners when autograd has made it. Memory of the library is read only until
+its values are copied, so graphs may be kept for as long as they like."""
+
+import collections
+import contextlib
+import ctypes
+import math
+import weakref
+from typing import Any, Deque, Dict, Iterator, Optional, Tuple
+
+import torch
+from torch import nn
+
+from ._job import Job
+from ._library import OPTIMIZERS, Error, Owned, library
+
+_PIECE = 1 << 16        # rows that are saved at once
+
+
+class _Batch:
+    """Rows that were asked for, until their gradient is pushed, or nobody can give one any more."""
+
+    def __init__(self, job: Job, table: int, ids: Any):
+        self.rows, self.inverse = torch.unique(ids, return_inverse=True)
+        self._job, self._handle = job, ctypes.c_void_p()
+        rows = self.rows.to(torch.int64).contiguous()
+        job.call(library.descant_rows_fetch, table, rows.data_ptr(), rows.numel(),
+                 ctypes.byref(self._handle))
+        self._drops = weakref.finalize(self, _drop, job, self._handle)
+        self._drops.atexit = False
+
+    def values(self, width: int) -> Any:
+        block = ctypes.c_void_p()
+        self._job.call(library.descant_rows_wait, self._handle, ctypes.byref(block))
+        n = self.rows.numel()
+        if n == 0:
+            return torch.zeros(0, width)
+        return torch.frombuffer((ctypes.c_float * (n * width)).from_address(block.value),
+                                dtype=torch.float32).reshape(n, width).clone()
+
+    def push(self, gradient: Any, rate: float) -> None:
+        if self._drops.detach():
+            gradient = gradient.to(torch.float32).contiguous()
+            self._job.call(library.descant_rows_push, self._handle, gradient.data_ptr(), rate)
+
+
+def _drop(job: Job, handle: Any) -> None:
+    with contextlib.suppress(RuntimeError, Error):      # the job has been closed
+        job.call(library.descant_rows_drop, handle)
+
+
+class Embedding(nn.Module):
+    """As nn.Embedding, for tables that are too large for one host: attach spreads the rows over the
+    ranks that the job begins with. The owners step each row by every gradient at once, with this
+    optimizer ("sgd", "adagrad", "rowwise_adagrad", "adam") and the rate `lr`, which may be
+    changed at any time; the loop's own optimizer has no part in it. First values are uniform in
+    [-spread, spread), the same for any number of ranks."""
+
+    def __init__(self, rows: int, width: int, *, optimizer: str = "adagrad", lr: float = 0.01,
+                 momentum: float = 0.0, betas: Tuple[float, float] = (0.9, 0.999),
+                 eps: Optional[float] = None, spread: Optional[float] = None, seed: int = 0):
+        super().__init__()
+        if optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer={optimizer!r}: one of {', '.join(OPTIMIZERS)}")
+        if rows < 1 or width < 1:
+            raise ValueError(f"Embedding({rows}, {width}): a table has rows, and rows have floats")
+        self.rows, self.width, self.lr = rows, width, lr
+        self._shape = Owned(rows, width, OPTIMIZERS.index(optimizer), momentum, *betas,
+                            1e-8 if eps is None else eps,
+                            1 / math.sqrt(width) if spread is None else spread, seed)
+        self._job: Optional[Job] = None
+        self._table = ctypes.c_int()
+        self._ahead: Deque[Tuple[Any, _Batch]] = collections.deque()
+
+    def extra_repr(self) -> str:
+        return f"{self.rows}, {self.width}, lr={self.lr}"
+
+    def _join(self, job: Job, name: str) -> None:
+        """attach, before the job starts."""
+        if self._job is not None and not self._job.closing:
+            raise RuntimeError(f"'{name}' is attached already")
+        job.call(library.descant_owned_table, name.encode(), ctypes.byref(self._shape),
+                 ctypes.byref(self._table), what=name)
+        self._ahead.clear()
+        self._job = job
+
+    def _joined(self) -> Job:
+        if self._job is None:
+            raise RuntimeError("this Embedding has no rows yet: descant.attach gives it some")
+        return self._job
+
+    def _batch(self, ids: Any) -> _Batch:
+        return _Batch(self._joined(), self._table.value, ids.detach().cpu())
+
+    def prefetch(self, ids: Any) -> None:
+        """Asks for the rows of a batch to come, and returns. The forward with the same ids uses
+        them; call it some batches ahead, in their order."""
+        self._ahead.append((ids.detach().clone(), self._batch(ids)))
+
+    def _next(self, ids: Any) -> _Batch:
+        while self._ahead:
+            asked, batch = self._ahead.popleft()
+            if asked.shape == ids.shape and torch.equal(asked, ids):
+                return batch
+        return self._batch(ids)
+
+    def forward(self, ids: Any) -> Any:
+        batch = self._next(ids)
+        block = batch.values(self.width)
+        if torch.is_grad_enabled() and self.training:
+            block.requires_grad_()
+            block.register_hook(lambda gradient: batch.push(gradient, self.lr))
+        return nn.functional.embedding(batch.inverse, block).to(ids.device)
+
+    # ---------------------------------------------------------------- checkpoints
+
+    def saved(self) -> Iterator[Dict[str, Any]]:
+        """The rows that this rank owns and that were ever trained, in pieces: each a dict of
+        `rows`, their numbers, and `records`, their values and their optimizer's state. The files
+        of all ranks together are a checkpoint."""
+        job, at, n, floats = self._joined(), ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_size_t()
+        job.call(library.descant_owned_floats, self._table.value, ctypes.byref(floats))
+        while True:
+            rows = torch.empty(_PIECE, dtype=torch.int64)
+            records = torch.empty(_PIECE, floats.value)
+            job.call(library.descant_owned_next, self._table.value, ctypes.byref(at), _PIECE,
+                     rows.data_ptr(), records.data_ptr(), ctypes.byref(n))
+            if n.value == 0:
+                return
+            yield {"rows": rows[:n.value].clone(), "records": records[:n.value].clone()}
+
+    def load(self, piece: Dict[str, Any]) -> None:
+        """Takes what this rank owns of a piece that `saved` gave, on any rank, of any number."""
+        job, floats = self._joined(), ctypes.c_size_t()
+        job.call(library.descant_owned_floats, self._table.value, ctypes.byref(floats))
+        rows = torch.as_tensor(piece["rows"], dtype=torch.int64).contiguous()
+        records = torch.as_tensor(piece["records"], dtype=torch.float32).contiguous()
+        if rows.dim() != 1 or records.shape != (rows.numel(), floats.value):
+            raise ValueError(f"records of {tuple(records.shape)} for {rows.numel()} rows: this table "
+                             f"has records of {floats.value} floats")
+        job.call(library.descant_owned_set, self._table.value, rows.data_ptr(), rows.numel(),
+                 records.data_ptr())

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+"""descant.Embedding: rows with owners as a module, over TCP and in shared memory."""
+
+import os
+import random
+import socket
+import unittest
+
+import torch
+from torch import nn
+
+import descant
+from together import refused, together
+
+torch.set_num_threads(1)
+
+
+class Net(nn.Module):
+    def __init__(self, rows=500, width=4, **more):
+        super().__init__()
+        self.rows = descant.Embedding(rows, width, **more)
+        self.out = nn.Linear(width, 1)
+
+    def forward(self, ids):
+        return self.out(self.rows(ids).sum(1))[:, 0]
+
+
+def ports():
+    """A port and the next one, both free a moment ago."""
+    while True:
+        port = random.randrange(20000, 30000)
+        with socket.socket() as a, socket.socket() as b:
+            try:
+                a.bind(("127.0.0.1", port))
+                b.bind(("127.0.0.1", port + 1))
+                return port
+            except OSError:
+                continue
+
+
+def over_tcp(size, body):
+    os.environ["DESCANT_JOB"] = f"tcp:127.0.0.1:{ports()},ranks={max(2, size)}"
+    try:
+        return together(size, body)
+    finally:
+        del os.environ["DESCANT_JOB"]
+
+
+class Embeddings(unittest.TestCase):
+    def test_a_step_is_that_of_nn_embedding(self):
+        """Of each optimizer, by a module of PyTorch with the same values and its own optimizer."""
+        for name, make in (("sgd", lambda p: torch.optim.SGD(p, 0.1)),
+                           ("adagrad", lambda p: torch.optim.Adagrad(p, 0.1, eps=1e-8))):
+            net = Net(40, optimizer=name, lr=0.1)
+            with descant.attach(net, plan="none") as sync:
+                every = torch.arange(40)
+                with torch.no_grad():
+                    table = nn.Parameter(net.rows(every).clone())
+                optimizer = make([table])
+                for step in range(20):
+                    ids = torch.randint(40, (8, 3))
+                    net(ids).square().sum().backward()
+                    like = net.out(nn.functional.embedding(ids, table).sum(1))[:, 0]
+                    optimizer.zero_grad()
+                    like.square().sum().backward()
+                    optimizer.step()
+                    sync.step()
+                with torch.no_grad():
+                    torch.testing.assert_close(net.rows(every), table.data, rtol=1e-4, atol=1e-5)
+
+    def test_all_ranks_train_one_table(self):
+        """Each rank pushes to the rows of others alone, so that sums are exact."""
+        def body(rank):
+            torch.manual_seed(rank)
+            net = Net(300, 2, optimizer="sgd", lr=1.0, spread=0.0)
+            pushed = torch.zeros(300)
+            with descant.attach(net, plan="shadow-ma") as sync:
+                others = torch.tensor([row for row in range(300) if row % 3 != rank])
+                for step in range(30):
+                    ids = others[torch.randint(len(others), (20,))]
+                    if step % 2:
+                        net.rows.prefetch(ids)
+                    net.rows(ids).sum().neg().backward()
+                    pushed += torch.bincount(ids, minlength=300)
+                    sync.step()
+                sync.finish()
+                with torch.no_grad():
+                    table = net.rows(torch.arange(300))
+                return pushed.tolist(), table.tolist(), sync.stats()["rows_served"] > 0
+        said = over_tcp(3, body)
+        total = sum(torch.tensor(pushed) for pushed, _, _ in said)
+        for _, table, served in said:
+            torch.testing.assert_close(torch.tensor(table), total[:, None].expand(-1, 2))
+            self.assertTrue(served)
+
+    def test_a_checkpoint_goes_to_another_number_of_ranks(self):
+        def save(rank):
+            torch.manual_seed(rank)
+            net = Net(100, 3)
+            with descant.attach(net, plan="none"):
+                for _ in range(10):
+                    net(torch.randint(100, (5, 2))).sum().backward()
+                return list(net.rows.saved())
+
+        def load(rank):
+            net = Net(100, 3)
+            with descant.attach(net, plan="none") as sync:
+                for piece in pieces:
+                    net.rows.load(piece)
+                sync.any(False)             # all have loaded
+                with torch.no_grad():
+                    return net.rows(torch.arange(100)).tolist()
+        said = over_tcp(2, save)
+        pieces = [piece for each in said for piece in each]
+        rows = torch.cat([piece["rows"] for piece in pieces])
+        self.assertEqual(len(rows), len(rows.unique()))
+        one, three = together(1, load)[0], over_tcp(3, load)
+        for each in three:
+            self.assertEqual(each, one)
+        values = torch.tensor(one)
+        for piece in pieces:
+            torch.testing.assert_close(values[piece["rows"]], piece["records"][:, :3])
+
+    def test_what_needs_no_gradient_gives_none(self):
+        net = Net(20, 2)
+        with descant.attach(net, plan="none") as sync:
+            every = torch.arange(20)
+            with torch.no_grad():
+                before = net.rows(every)
+            net.eval()
+            self.assertFalse(net.rows(every).requires_grad)
+            net.train()
+            net(every[:, None])             # a graph that is thrown away
+            net.rows.prefetch(every)        # and rows that nobody uses
+            net.rows(every[:5])
+            self.assertEqual(net.rows(torch.zeros(0, dtype=torch.int64)).shape, (0, 2))
+            out = net.rows(every[:3])
+            out.sum().backward(retain_graph=True)
+            out.sum().backward()            # the first gradient was pushed
+            self.assertEqual(sync.stats()["rows_pushed"], 3)
+            with torch.no_grad():
+                self.assertTrue(torch.equal(net.rows(every)[3:], before[3:]))
+
+    def test_what_cannot_be_is_refused(self):
+        refused(self, lambda: descant.Embedding(5, 2, optimizer="lion"), "lion", "adagrad")
+        refused(self, lambda: descant.Embedding(0, 2), "0")
+        net = Net(5, 2)
+        refused(self, lambda: net(torch.tensor([[1]])), "attach")
+        self.assertIn("5, 2", repr(net))
+        refused(self, lambda: descant.attach(Net(5, 5000), plan="none"), "4096")
+        with descant.attach(net, plan="none"):
+            refused(self, lambda: net(torch.tensor([[5]])), "no row 5")
+            refused(self, lambda: net(torch.tensor([[-1]])), "no row")
+            refused(self, lambda: net.rows.load({"rows": [1], "records": [[1.0]]}), "4 floats")
+        refused(self, lambda: net(torch.tensor([[1]])), "closed")
+
+
+if __name__ == "__main__":
+    unittest.main()
