@@ -1,16 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* The owner's side. A lane is a receive for what a peer asks; each ask is served as it
- * comes, and its lane opened again. A peer that takes no answers is served
- * OWNERS_ANSWERS of them, and then heard no more until it takes one. */
+/* The owner's side. A lane is a receive for what a peer asks; each ask is served in its
+ * turn, and its lane opened again. (Over MPI a short message may end before a long one
+ * that was sent before it.) A peer that takes no answers is served OWNERS_ANSWERS of
+ * them, and then heard no more until it takes one. */
 #include "owners/service.h"
 
 #include <math.h>
 #include <string.h>
 
-static bool open_lane(struct service *s, struct lane *lane)
+/* Opens those that are free, in their order. */
+static bool open_lanes(struct service *s, int rank)
 {
-    return service_receive(s, lane->rank, OWNERS_ASK, lane->message, ASK_BYTES,
-                           &lane->op);
+    struct owners_peer *peer = &s->peers[rank];
+
+    while (peer->there && peer->opened - peer->served < (uint64_t)s->n_lanes &&
+           peer->n_answers < OWNERS_ANSWERS) {
+        struct lane *lane = &peer->lanes[peer->opened++ % (uint64_t)s->n_lanes];
+        lane->heard = false;
+        if (!service_receive(s, rank, OWNERS_ASK, lane->message, ASK_BYTES, &lane->op))
+            return false;
+    }
+    return true;
 }
 
 bool serve_open(struct service *s, int rank)
@@ -25,14 +35,11 @@ bool serve_open(struct service *s, int rank)
                                 "no memory to hear what rank %d asks for", rank);
     }
     unsigned char *messages = (unsigned char *)(peer->lanes + lanes);
-    for (int k = 0; k < s->n_lanes; k++) {
-        struct lane *lane = &peer->lanes[k];
-        *lane = (struct lane){.op = {OP_HEARD, lane}, .rank = rank,
-                              .message = messages + (size_t)k * ASK_BYTES};
-        if (!open_lane(s, lane))
-            return false;
-    }
-    return true;
+    for (int k = 0; k < s->n_lanes; k++)
+        peer->lanes[k] = (struct lane){.op = {OP_HEARD, &peer->lanes[k]}, .rank = rank,
+                                       .message = messages + (size_t)k * ASK_BYTES};
+    peer->opened = peer->served = 0;
+    return open_lanes(s, rank);
 }
 
 /* --- an ask is read --- */
@@ -102,42 +109,50 @@ static bool answer(struct service *s, int rank, const struct read_ask *ask)
     return service_send(s, rank, OWNERS_ANSWER, answer->rows, bytes, &answer->op);
 }
 
-bool serve_heard(struct service *s, struct lane *lane, const struct link_ended *ended,
-                 const char **no_ask)
+static bool serve(struct service *s, const struct lane *lane, const char **no_ask)
 {
     struct read_ask ask;
-    struct owners_peer *peer = &s->peers[lane->rank];
     uint64_t worst = 0;
 
-    *no_ask = read_ask(s, lane->message, ended->bytes, &ask);
+    *no_ask = read_ask(s, lane->message, lane->bytes, &ask);
     if (*no_ask)
         return false;
     owners_count(&s->stats.served, ask.head.n);
-    owners_count(&s->stats.bytes, ended->bytes);
-    if (ask.head.kind == ASK_PUSH) {
-        /* on a float's boundary, since ids and heads have whole words */
-        const float *gradients = (const float *)(const void *)ask.gradients;
-        size_t bad = owned_push(ask.table, s->asked, NULL, ask.head.n, gradients,
-                                ask.head.rate, &worst);
-        owners_bad(s, ask.table, bad, worst);
-    } else if (!answer(s, lane->rank, &ask)) {
-        return false;
-    }
-    if (peer->n_answers < OWNERS_ANSWERS)
-        return open_lane(s, lane);
-    peer->parked[peer->n_parked++] = lane;
+    owners_count(&s->stats.bytes, lane->bytes);
+    if (ask.head.kind == ASK_FETCH)
+        return answer(s, lane->rank, &ask);
+    /* on a float's boundary, since ids and heads have whole words */
+    const float *gradients = (const float *)(const void *)ask.gradients;
+    size_t bad = owned_push(ask.table, s->asked, NULL, ask.head.n, gradients,
+                            ask.head.rate, &worst);
+    owners_bad(s, ask.table, bad, worst);
     return true;
+}
+
+bool serve_heard(struct service *s, struct lane *lane, const struct link_ended *ended,
+                 const char **no_ask)
+{
+    struct owners_peer *peer = &s->peers[lane->rank];
+
+    lane->heard = true;
+    lane->bytes = ended->bytes;
+    while (peer->served < peer->opened) {
+        const struct lane *next = &peer->lanes[peer->served % (uint64_t)s->n_lanes];
+        if (!next->heard)
+            break;
+        if (!serve(s, next, no_ask))
+            return false;
+        peer->served++;
+    }
+    return open_lanes(s, lane->rank);
 }
 
 bool serve_answered(struct service *s, struct answer *answer)
 {
-    struct owners_peer *peer = &s->peers[answer->rank];
-    bool opens = peer->there && peer->n_parked > 0;
-
     answer->next = s->free_answers;
     s->free_answers = answer;
-    peer->n_answers--;
-    return !opens || open_lane(s, peer->parked[--peer->n_parked]);
+    s->peers[answer->rank].n_answers--;
+    return open_lanes(s, answer->rank);
 }
 
 void serve_fini(struct service *s)

@@ -63,7 +63,6 @@ static bool comes(struct service *s, int rank)
 
     peer->there = true;
     peer->gone = peer->done = peer->told = false;
-    peer->n_parked = 0;
     peer->heard = (struct owners_op){OP_DONE, peer};
     peer->said = (struct owners_op){OP_SAID_DONE, peer};
     return serve_open(s, rank) &&
@@ -80,7 +79,6 @@ static bool goes(struct service *s, int rank)
 
     peer->there = false;
     peer->gone = true;
-    peer->n_parked = 0;
     if (lost)
         return service_fail(s, DESCANT_ENDED, "rank %d has gone, and with it its rows of "
                             "the tables", rank);

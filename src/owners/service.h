@@ -80,6 +80,8 @@ struct ask {
 struct lane {
     struct owners_op op;
     int rank;
+    bool heard;                         /* it has a message, */
+    size_t bytes;                       /* so long */
     unsigned char *message;             /* (ASK_BYTES) */
 };
 
@@ -96,10 +98,9 @@ struct owners_peer {
     bool told;                          /* that this rank asks for nothing more */
     char word;                          /* that DONE is */
     struct owners_op said, heard;
-    struct lane *lanes;                 /* (n_lanes) NULL: it has not come */
+    struct lane *lanes;                 /* (n_lanes) a ring; NULL: it has not come */
+    uint64_t opened, served;            /* lanes so far */
     int n_answers;                      /* on their way to it */
-    struct lane *parked[OWNERS_LANES];  /* they wait for an answer's end */
-    int n_parked;
     struct ask *waiting, **last;        /* until it is there */
 };
 
