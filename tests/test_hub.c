@@ -310,6 +310,24 @@ START_TEST(a_file_that_is_torn_is_refused)
 }
 END_TEST
 
+/* Before any trainer has come. */
+START_TEST(a_file_that_cannot_be_written_is_refused)
+{
+    struct tcp_options at;
+
+    keep_state();
+    snprintf(state_file, sizeof state_file, "%s", in_folder("no such folder/state"));
+    tcp_test_address(&at, "127.0.0.1", 2);
+    snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
+    unlink(said_file);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,star", at.port);
+    page = share_memory(sizeof *page);
+    start(&hub_pid, NULL, 1);
+    ck_assert_int_eq(end_of(hub_pid), 1);
+    says("no such folder/state: No such file or directory");
+}
+END_TEST
+
 /* It writes what it knows, and the trainers wait for another one. */
 START_TEST(a_hub_is_told_to_end)
 {
@@ -410,6 +428,7 @@ int main(void)
     tcase_add_test(all, a_trainer_is_killed);
     tcase_add_loop_test(all, all_are_killed, 0, 4);
     tcase_add_test(all, a_file_that_is_torn_is_refused);
+    tcase_add_test(all, a_file_that_cannot_be_written_is_refused);
     tcase_add_test(all, a_hub_is_told_to_end);
     tcase_add_test(all, its_figures_are_shown);
     tcase_add_test(all, a_plan_that_has_no_hub_is_refused);

@@ -489,7 +489,7 @@ START_TEST(both_or_neither_have_a_star)
     struct link_entry entry = {.context = &other, .rank = 1, .start_s = 20,
                                .log = &listening};
     const char *words[] = {"its address says star=1, and that of rank 0 does not",
-                           "its address does not say star=1, and that of rank 0 does"};
+                           "its address does not say star=1, and that of the hub does"};
 
     prepare(RANKS);
     other = at;

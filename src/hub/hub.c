@@ -16,6 +16,7 @@
 
 #define LOOK_NS UINT64_C(100000000)
 #define PAGE_NS UINT64_C(1000000000)
+#define JUST_NS UINT64_C(200000000)     /* since then hardly anything was merged */
 #define EVER_S 1e9
 
 struct hub {
@@ -60,6 +61,9 @@ static void keep(struct hub *h)
 static descant_status load(struct hub *h)
 {
     size_t bytes = 0;
+
+    if (h->o->state && !kept_check(h->o->state, &h->log))
+        return DESCANT_SYSTEM;
     void *memory = h->o->state ? kept_read(h->o->state, &bytes, &h->log) : NULL;
 
     if (!memory)
@@ -115,7 +119,8 @@ static void serve(struct hub *h)
         }
         clock_sleep_until(now + LOOK_NS);
     }
-    keep(h);
+    if (clock_now_ns() - h->kept_ns > JUST_NS)
+        keep(h);
 }
 
 int hub_run(const struct hub_options *o, FILE *err)

@@ -22,6 +22,9 @@ int hub_status(const char *address, FILE *out, FILE *err);
 /* *bytes of FILE in memory that the caller gives back. NULL with *bytes 0: there is no
  * FILE yet; else it cannot be read, which is logged. */
 void *kept_read(const char *path, size_t *bytes, const struct log *log);
+/* Whether FILE can be written, as far as can be seen without writing it; false is
+ * logged. */
+bool kept_check(const char *path, const struct log *log);
 /* FILE is whole at any time: the bytes are synced before they get its name. False: it is
  * as it was, which is logged. */
 bool kept_write(const char *path, const void *bytes, size_t n, const struct log *log);

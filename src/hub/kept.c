@@ -71,14 +71,33 @@ static bool sync_folder(const char *path)
     return good;
 }
 
+enum { NAME = PATH_MAX + 8 };
+
+/* The file behind `path`, and beside it the one that will replace it. */
+static int open_beside(const char *path, char target[PATH_MAX], char temporary[NAME])
+{
+    if (!path_follow(path, target, PATH_MAX))
+        return -1;
+    snprintf(temporary, NAME, "%s.tmp", target);
+    return file_anew(temporary);
+}
+
+bool kept_check(const char *path, const struct log *log)
+{
+    char target[PATH_MAX], temporary[NAME];
+    int fd = open_beside(path, target, temporary);
+
+    if (fd < 0)
+        return fail(path, log);
+    close(fd);
+    unlink(temporary);
+    return true;
+}
+
 bool kept_write(const char *path, const void *bytes, size_t n, const struct log *log)
 {
-    char target[PATH_MAX], temporary[PATH_MAX + 8];
-
-    if (!path_follow(path, target, sizeof target))
-        return fail(path, log);
-    snprintf(temporary, sizeof temporary, "%s.tmp", target);
-    int fd = file_anew(temporary);
+    char target[PATH_MAX] = "", temporary[NAME] = "";
+    int fd = open_beside(path, target, temporary);
     bool good = fd >= 0 && write_all(fd, bytes, n) && fsync(fd) == 0;
     int error = errno;
     if (fd >= 0)
@@ -91,6 +110,7 @@ bool kept_write(const char *path, const void *bytes, size_t n, const struct log 
         return true;
     }
     fail(path, log);
-    unlink(temporary);
+    if (*temporary)
+        unlink(temporary);
     return false;
 }

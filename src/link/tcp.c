@@ -454,7 +454,8 @@ static void fill_place(const struct tcp_link *link, struct link_place *place)
     snprintf(place->job, sizeof place->job, "tcp-%s", link->options.port);
     snprintf(place->version, sizeof place->version, "TCP");
     snprintf(place->about, sizeof place->about, "%s is at %.60s:%s",
-             link->options.star ? "the hub" : "rank 0", link->options.host, link->options.port);
+             link->options.star ? "the hub" : "rank 0", link->options.host,
+             link->options.port);
 }
 
 static struct link *meet(struct link_entry *entry, struct link_place *place)

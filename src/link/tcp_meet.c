@@ -105,9 +105,9 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
         return turn_away(c, REFUSED_LATER, 0, "");
     if ((hello->star != 0) != link->options.star) {
         snprintf(text, sizeof text,
-                 "its address %s star=1, and that of rank %d %s: all ranks need the same",
-                 hello->star ? "says" : "does not say", link->rank,
-                 hello->star ? "does not" : "does");
+                 "its address %s star=1, and that of %s %s: all ranks need the same",
+                 hello->star ? "says" : "does not say",
+                 tcp_name_of(link, link->rank).text, hello->star ? "does not" : "does");
         return turn_away(c, REFUSED_NO, 0, text);
     }
     if (!hello->port && !hello->star)
@@ -115,7 +115,8 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
     if (hello->to_generation && hello->to_generation != link->generation)
         return turn_away(c, REFUSED_GONE, 0, "another process listens here");
     if (hello->to >= 0 && hello->to != link->rank) {
-        snprintf(text, sizeof text, "rank %d listens here", link->rank);
+        snprintf(text, sizeof text, "%s listens here",
+                 tcp_name_of(link, link->rank).text);
         return turn_away(c, REFUSED_GONE, 0, text);
     }
     if (rank < 0 && link->rank == 0)
@@ -197,8 +198,8 @@ static bool hear_hello(struct tcp_connection *c, const struct tcp_frame *f,
         return false;
     if (hello.protocol != TCP_PROTOCOL) {
         snprintf(text, sizeof text,
-                 "it has version %u of the protocol, and rank %d has version %d",
-                 hello.protocol, c->link->rank, TCP_PROTOCOL);
+                 "it has version %u of the protocol, and %s has version %d",
+                 hello.protocol, tcp_name_of(c->link, c->link->rank).text, TCP_PROTOCOL);
         return turn_away(c, REFUSED_NO, 0, text);
     }
     return c->state == TCP_LISTENS ? greet(c, &hello) : is_greeted(c, &hello);
@@ -219,7 +220,8 @@ static bool hear_refused(struct tcp_connection *c, const struct tcp_frame *f,
         link->generation = f->index + 1;
     } else if (f->offset == REFUSED_OLD) {
         snprintf(link->why, sizeof link->why,
-                 "a newer process has come to the job as rank %d", link->rank);
+                 "a newer process has come to the job as %s",
+                 tcp_name_of(link, link->rank).text);
         link->failed = true;
     } else if (f->offset == REFUSED_NO && !link->met) {
         text_line(link->why, sizeof link->why, text);

@@ -456,4 +456,18 @@ static inline int tcp_turned(const struct tcp_link *link, int rank, int by)
     return link->options.star && rank >= 0 ? (rank + by + link->size) % link->size : rank;
 }
 
+struct tcp_name {
+    char text[24];
+};
+
+/* As people know it. */
+static inline struct tcp_name tcp_name_of(const struct tcp_link *link, int rank)
+{
+    struct tcp_name name = {"the hub"};
+
+    if (!link->options.star || rank > 0)
+        snprintf(name.text, sizeof name.text, "rank %d", tcp_turned(link, rank, -1));
+    return name;
+}
+
 #endif

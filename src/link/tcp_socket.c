@@ -430,8 +430,8 @@ static void refuse(struct tcp_connection *c, const char *why)
 
     if (c->peer)
         log_say(c->link->log, DESCANT_WARNING,
-                "tcp: rank %d (%s) breaks the protocol: %s; its messages are ignored",
-                c->peer->rank, from(c, text), why);
+                "tcp: %s (%s) breaks the protocol: %s; its messages are ignored",
+                tcp_name_of(c->link, c->peer->rank).text, from(c, text), why);
     c->bad = true;
     tcp_drop(c);
 }
@@ -445,8 +445,8 @@ static void refuse_far(struct tcp_connection *c, const struct tcp_frame *f,
     const struct tcp_frame bye = {.what = TCP_BYE, .rank = f->rank, .turn = f->turn};
 
     log_say(c->link->log, DESCANT_WARNING,
-            "tcp: rank %d breaks the protocol: %s; its messages are ignored", peer->rank,
-            why);
+            "tcp: %s breaks the protocol: %s; its messages are ignored",
+            tcp_name_of(c->link, peer->rank).text, why);
     heard(c, &bye, NULL);
     peer->bye_turn = f->turn;
     c->peer->owes = true;
