@@ -258,10 +258,18 @@ enum descant_rows_optimizer {
     DESCANT_ROWS_ADAM               /* as PyTorch's; t counts the row's pushes */
 };
 
+/* How rows and gradients travel between ranks. In fewer bits, a row's values are rounded
+ * to the nearest, and gradients by chance, so that their mean is exact. */
+enum descant_rows_wire {
+    DESCANT_ROWS_F32, DESCANT_ROWS_BF16,
+    DESCANT_ROWS_Q8                 /* 8 bits, and a scale for each row */
+};
+
 struct descant_owned {
     uint64_t rows;
     size_t width;                   /* floats of a row, 1 to 4096 */
     enum descant_rows_optimizer optimizer;
+    enum descant_rows_wire wire;
     double momentum, beta1, beta2, epsilon;
     double spread;                  /* first values are uniform in [-spread, spread), */
     uint64_t seed;                  /* and follow from the seed and the row's number */

@@ -2,9 +2,9 @@
 /* Workers that use a table with owners as fast as they can, for bench/owners.py: each has some
  * batches of random rows under way, waits for the oldest, makes a gradient of it, and pushes that.
  *
- *   rows ROWS WIDTH FIELDS BATCH DEPTH SECONDS THREADS [fill]
+ *   rows ROWS WIDTH FIELDS BATCH DEPTH SECONDS THREADS WIRE [fill]
  *
- * The job is that of DESCANT_JOB, RANK and WORLD_SIZE. fill: each rank first pushes to its part of
+ * The job is that of DESCANT_JOB, RANK and WORLD_SIZE. WIRE: 0 f32, 1 bf16, 2 q8. fill: each rank first pushes to its part of
  * all rows, so that all are born. Prints one line of JSON at the end. */
 #define _GNU_SOURCE
 #include <descant.h>
@@ -118,14 +118,15 @@ int main(int argc, char **argv)
     struct worker workers[MOST] = {{0}};
     int threads = argc > 7 ? atoi(argv[7]) : 0;
 
-    if (argc < 8 || threads < 1 || threads > MOST || atoi(argv[5]) < 1 || atoi(argv[5]) > MOST) {
-        fprintf(stderr, "usage: rows ROWS WIDTH FIELDS BATCH DEPTH SECONDS THREADS [fill]\n");
+    if (argc < 9 || threads < 1 || threads > MOST || atoi(argv[5]) < 1 || atoi(argv[5]) > MOST) {
+        fprintf(stderr, "usage: rows ROWS WIDTH FIELDS BATCH DEPTH SECONDS THREADS WIRE [fill]\n");
         return 2;
     }
     shape = descant_owned_default();
     shape.rows = strtoull(argv[1], NULL, 10);
     shape.width = strtoull(argv[2], NULL, 10);
     shape.spread = 0.01;
+    shape.wire = (enum descant_rows_wire)atoi(argv[8]);
     fields = strtoull(argv[3], NULL, 10);
     batch = strtoull(argv[4], NULL, 10);
     depth = atoi(argv[5]);
@@ -138,7 +139,7 @@ int main(int argc, char **argv)
     need(descant_owned_table(job, "rows", &shape, &table), "table");
     need(descant_start(job), "start");
     need(descant_members(job, &members), "members");
-    if (argc > 8)
+    if (argc > 9)
         fill(members.rank, members.hosts);
     need(descant_stats(job, &before), "stats");
     double began = seconds(CLOCK_MONOTONIC);

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ._job import Job
-from ._library import OPTIMIZERS, Error, Owned, library
+from ._library import OPTIMIZERS, WIRES, Error, Owned, library
 
 _PIECE = 1 << 16        # rows that are saved at once
 
@@ -59,18 +59,22 @@ class Embedding(nn.Module):
     ranks that the job begins with. The owners step each row by every gradient at once, with this
     optimizer ("sgd", "adagrad", "rowwise_adagrad", "adam") and the rate `lr`, which may be
     changed at any time; the loop's own optimizer has no part in it. First values are uniform in
-    [-spread, spread), the same for any number of ranks."""
+    [-spread, spread), the same for any number of ranks. wire: how rows travel ("f32", "bf16", "q8")."""
 
     def __init__(self, rows: int, width: int, *, optimizer: str = "adagrad", lr: float = 0.01,
                  momentum: float = 0.0, betas: Tuple[float, float] = (0.9, 0.999),
-                 eps: Optional[float] = None, spread: Optional[float] = None, seed: int = 0):
+                 eps: Optional[float] = None, spread: Optional[float] = None, seed: int = 0,
+                 wire: str = "f32"):
         super().__init__()
         if optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer={optimizer!r}: one of {', '.join(OPTIMIZERS)}")
+        if wire not in WIRES:
+            raise ValueError(f"wire={wire!r}: one of {', '.join(WIRES)}")
         if rows < 1 or width < 1:
             raise ValueError(f"Embedding({rows}, {width}): a table has rows, and rows have floats")
         self.rows, self.width, self.lr = rows, width, lr
-        self._shape = Owned(rows, width, OPTIMIZERS.index(optimizer), momentum, *betas,
+        self._shape = Owned(rows, width, OPTIMIZERS.index(optimizer), WIRES.index(wire), momentum,
+                            *betas,
                             1e-8 if eps is None else eps,
                             1 / math.sqrt(width) if spread is None else spread, seed)
         self._job: Optional[Job] = None

@@ -62,11 +62,12 @@ class Options(ctypes.Structure):
                 ("owned", _INT)]
 
 
+WIRES = ("f32", "bf16", "q8")           # of rows with owners, from 0
 OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam")      # of rows with owners, from 0
 
 
 class Owned(ctypes.Structure):
-    _fields_ = [("rows", _U64), ("width", ctypes.c_size_t), ("optimizer", _INT),
+    _fields_ = [("rows", _U64), ("width", ctypes.c_size_t), ("optimizer", _INT), ("wire", _INT),
                 ("momentum", _F64), ("beta1", _F64), ("beta2", _F64), ("epsilon", _F64),
                 ("spread", _F64), ("seed", _U64)]
 

@@ -71,7 +71,7 @@ static void no_more_queued(struct service *s, size_t bytes)
 
 static bool send_ask(struct service *s, struct ask *ask)
 {
-    size_t answer = ask->n * ask->width * sizeof(float);
+    size_t answer = ask->n * ask->row_bytes;
 
     owners_count(&s->stats.bytes, ask->bytes);
     return (!ask->batch || service_receive(s, ask->owner, OWNERS_ANSWER, ask->answer,
@@ -124,8 +124,8 @@ static void scatter(const struct ask *ask)
     const uint32_t *places = batch->places + ask->at;
 
     for (size_t k = 0; k < ask->n; k++)
-        memcpy(batch->block + places[k] * ask->width, ask->answer + k * ask->width,
-               ask->width * sizeof(float));
+        owned_decode(batch->table, ask->answer + k * ask->row_bytes,
+                     batch->block + places[k] * batch->table->shape.width);
 }
 
 bool asks_ended(struct service *s, struct ask *ask, const struct link_ended *ended)
@@ -133,7 +133,7 @@ bool asks_ended(struct service *s, struct ask *ask, const struct link_ended *end
     bool answer = ended->op == &ask->in;
     struct descant_rows *batch = ask->batch;
 
-    if (answer && ended->bytes != ask->n * ask->width * sizeof(float))
+    if (answer && ended->bytes != ask->n * ask->row_bytes)
         return service_fail(s, DESCANT_CORRUPT,
                             "rank %d has answered %zu rows by %zu bytes", ask->owner,
                             ask->n, ended->bytes);

@@ -155,7 +155,7 @@ static size_t own(const struct service *s, const struct descant_rows *batch, siz
 /* Rows that one ask can have. */
 static size_t most_of(const struct owned *table, bool pushes)
 {
-    size_t id = row_id_bytes(table), row = table->shape.width * sizeof(float);
+    size_t id = row_id_bytes(table), row = owned_row_bytes(table);
     size_t room = ASK_BYTES - sizeof(struct ask_head);
 
     if (pushes)
@@ -173,14 +173,18 @@ static size_t put_ids(unsigned char *to, const struct descant_rows *batch, size_
     return n * bytes;
 }
 
-static void put_gradients(unsigned char *to, const struct descant_rows *batch,
-                          const float *gradients, size_t at, size_t n)
+static size_t put_gradients(unsigned char *to, const struct descant_rows *batch,
+                            const float *gradients, size_t at, size_t n)
 {
-    size_t width = batch->table->shape.width;
+    static _Atomic uint64_t pushes;
+    const struct owned *table = batch->table;
+    size_t bytes = owned_row_bytes(table);
+    uint64_t chance = atomic_fetch_add(&pushes, 1) * UINT64_C(0x9e3779b97f4a7c15);
 
     for (size_t k = 0; k < n; k++)
-        memcpy(to + k * width * sizeof(float),
-               gradients + batch->places[at + k] * width, width * sizeof(float));
+        owned_encode(table, gradients + batch->places[at + k] * table->shape.width,
+                     to + k * bytes, &chance);
+    return n * bytes;
 }
 
 /* Asks for, or pushes, the rows of other owners. */
@@ -204,16 +208,15 @@ static bool ask_all(struct service *s, struct descant_rows *batch, const float *
             ask->batch = gradients ? NULL : batch;
             ask->at = at;
             ask->n = n;
-            ask->width = table->shape.width;
+            ask->row_bytes = owned_row_bytes(table);
             memcpy(ask->message, &head, sizeof head);
             ask->bytes = sizeof head;
             ask->bytes += put_ids(ask->message + ask->bytes, batch, at, n);
-            if (gradients) {
-                put_gradients(ask->message + ask->bytes, batch, gradients, at, n);
-                ask->bytes += n * ask->width * sizeof(float);
-            } else {
+            if (gradients)
+                ask->bytes +=
+                    put_gradients(ask->message + ask->bytes, batch, gradients, at, n);
+            else
                 atomic_fetch_add(&batch->missing, 1);
-            }
             ask_post(s, ask);
         }
     }

@@ -4,11 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { AHEAD = 8 };             /* rows that are asked for before they are used */
 enum { TURN = 389 };            /* slices between the first rows of two tables */
 
 #define MOST_ROWS (UINT64_C(1) << 40)
-#define MOST_WIDTH 4096
 
 void owned_map_make(struct owned_map *map, int size)
 {
@@ -41,10 +39,12 @@ static const char *fault_of(const struct descant_owned *shape)
 {
     if (shape->rows == 0 || shape->rows > MOST_ROWS)
         return "a table has 1 to 2^40 rows";
-    if (shape->width == 0 || shape->width > MOST_WIDTH)
+    if (shape->width == 0 || shape->width > OWNED_WIDEST)
         return "a row has 1 to 4096 floats";
     if ((int)shape->optimizer < 0 || shape->optimizer > DESCANT_ROWS_ADAM)
         return "there is no such optimizer";
+    if ((int)shape->wire < 0 || shape->wire > DESCANT_ROWS_Q8)
+        return "there is no such wire";
     if (!(shape->momentum >= 0 && shape->momentum < 1 && shape->beta1 >= 0 &&
           shape->beta1 < 1 && shape->beta2 >= 0 && shape->beta2 < 1))
         return "momentum, beta1 and beta2 are from 0 to below 1";
@@ -169,16 +169,15 @@ static void is_born_now(struct owned *table, size_t number)
 
 static void bear(struct owned *table, uint64_t row, size_t number)
 {
-    float first[MOST_WIDTH];
+    float first[OWNED_WIDEST];
 
     first_values(table, row, first);
     table->kernels->copy(record_at(table, number), first, table->shape.width);
     is_born_now(table, number);
 }
 
-/* Rows lie far apart, so memory is asked for several before the first is used. */
-static void ask_for(const struct owned *table, const uint64_t *rows,
-                    const uint32_t *places, size_t k, size_t n)
+void owned_ask_for(const struct owned *table, const uint64_t *rows,
+                   const uint32_t *places, size_t k, size_t n)
 {
     if (k >= n)
         return;
@@ -195,11 +194,11 @@ void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t 
 {
     size_t width = table->shape.width;
 
-    for (size_t k = 0; k < n && k < AHEAD; k++)
-        ask_for(table, rows, places, k, n);
+    for (size_t k = 0; k < n && k < OWNED_AHEAD; k++)
+        owned_ask_for(table, rows, places, k, n);
     for (size_t k = 0; k < n; k++) {
         size_t at = places ? places[k] : k, number = number_of(table, rows[at]);
-        ask_for(table, rows, places, k + AHEAD, n);
+        owned_ask_for(table, rows, places, k + OWNED_AHEAD, n);
         if (is_born(table, number))
             table->kernels->copy(out + at * width, record_at(table, number), width);
         else
@@ -253,12 +252,12 @@ size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *pla
 {
     size_t width = table->shape.width, bad = 0;
 
-    for (size_t k = 0; k < n && k < AHEAD; k++)
-        ask_for(table, rows, places, k, n);
+    for (size_t k = 0; k < n && k < OWNED_AHEAD; k++)
+        owned_ask_for(table, rows, places, k, n);
     for (size_t k = 0; k < n; k++) {
         size_t at = places ? places[k] : k, number = number_of(table, rows[at]);
         const float *g = gradients + at * width;
-        ask_for(table, rows, places, k + AHEAD, n);
+        owned_ask_for(table, rows, places, k + OWNED_AHEAD, n);
         if (!table->kernels->finite(g, width)) {
             *worst = rows[at];
             bad++;

@@ -20,7 +20,7 @@
 #include "base/base.h"
 #include "kernels/kernels.h"
 
-enum { OWNED_SLICES = 1024, OWNED_MOST = 256 };         /* tables */
+enum { OWNED_SLICES = 1024, OWNED_MOST = 256 /* tables */, OWNED_WIDEST = 4096 };
 
 struct owned_map {
     int size;                           /* ranks that own rows: 0 to size - 1 */
@@ -74,6 +74,12 @@ static inline bool owned_here(const struct owned *table, uint64_t row)
     return table->rank < 0 || owned_owner(table, row) == table->rank;
 }
 
+enum { OWNED_AHEAD = 8 };
+/* Asks memory for row k of n, where there is one. Rows lie far apart, so several are asked
+ * for before the first is used. */
+void owned_ask_for(const struct owned *table, const uint64_t *rows,
+                   const uint32_t *places, size_t k, size_t n);
+
 /* Rows that are here. The values of rows[k] go to out + k width, or, with places, to out
  * + places[k] width, of rows[places[k]]. */
 void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t *places,
@@ -83,6 +89,16 @@ void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t 
  * were left out; *worst becomes the row of one. */
 size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *places,
                   size_t n, const float *gradients, float rate, uint64_t *worst);
+
+/* --- codec.c: a row as it travels --- */
+
+size_t owned_row_bytes(const struct owned *table);
+/* chance NULL: rounded to the nearest; else by chance, of which that is the state. */
+void owned_encode(const struct owned *table, const float *row, void *out,
+                  uint64_t *chance);
+void owned_decode(const struct owned *table, const void *in, float *row);
+
+/* --- owned.c: saved --- */
 
 /* The rows that were pushed, or set, and are here, from *at on (0 at first): up to room
  * of them, with their records. Returns how many; 0: there are no more. */

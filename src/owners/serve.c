@@ -63,7 +63,7 @@ static const char *read_ask(const struct service *s, const unsigned char *messag
         head->table >= s->n_tables || !isfinite(head->rate))
         return "an ask without a kind, a table or a rate";
     ask->table = &s->tables[head->table];
-    size_t id = row_id_bytes(ask->table), row = ask->table->shape.width * sizeof(float);
+    size_t id = row_id_bytes(ask->table), row = owned_row_bytes(ask->table);
     size_t n = head->n, each = id + (head->kind == ASK_PUSH ? row : 0);
     if (n == 0 || n > ASK_BYTES / each || bytes != sizeof *head + n * each ||
         (head->kind == ASK_FETCH && n > ASK_BYTES / row))
@@ -93,7 +93,7 @@ static struct answer *make_answer(struct service *s)
 static bool answer(struct service *s, int rank, const struct read_ask *ask)
 {
     struct answer *answer = s->free_answers;
-    size_t bytes = ask->head.n * ask->table->shape.width * sizeof(float);
+    size_t row = owned_row_bytes(ask->table), bytes = ask->head.n * row;
 
     if (answer)
         s->free_answers = answer->next;
@@ -103,7 +103,11 @@ static bool answer(struct service *s, int rank, const struct read_ask *ask)
         return service_fail(s, DESCANT_MEMORY, "no memory to answer rank %d", rank);
     answer->op = (struct owners_op){OP_SERVED, answer};
     answer->rank = rank;
-    owned_read(ask->table, s->asked, NULL, ask->head.n, answer->rows);
+    for (size_t k = 0; k < ask->head.n; k++) {
+        owned_ask_for(ask->table, s->asked, NULL, k + OWNED_AHEAD, ask->head.n);
+        owned_read(ask->table, &s->asked[k], NULL, 1, s->row);
+        owned_encode(ask->table, s->row, answer->rows + k * row, NULL);
+    }
     s->peers[rank].n_answers++;
     owners_count(&s->stats.bytes, bytes);
     return service_send(s, rank, OWNERS_ANSWER, answer->rows, bytes, &answer->op);
@@ -112,6 +116,7 @@ static bool answer(struct service *s, int rank, const struct read_ask *ask)
 static bool serve(struct service *s, const struct lane *lane, const char **no_ask)
 {
     struct read_ask ask;
+    size_t row, bad = 0;
     uint64_t worst = 0;
 
     *no_ask = read_ask(s, lane->message, lane->bytes, &ask);
@@ -121,10 +126,12 @@ static bool serve(struct service *s, const struct lane *lane, const char **no_as
     owners_count(&s->stats.bytes, lane->bytes);
     if (ask.head.kind == ASK_FETCH)
         return answer(s, lane->rank, &ask);
-    /* on a float's boundary, since ids and heads have whole words */
-    const float *gradients = (const float *)(const void *)ask.gradients;
-    size_t bad = owned_push(ask.table, s->asked, NULL, ask.head.n, gradients,
-                            ask.head.rate, &worst);
+    row = owned_row_bytes(ask.table);
+    for (size_t k = 0; k < ask.head.n; k++) {
+        owned_ask_for(ask.table, s->asked, NULL, k + OWNED_AHEAD, ask.head.n);
+        owned_decode(ask.table, ask.gradients + k * row, s->row);
+        bad += owned_push(ask.table, &s->asked[k], NULL, 1, s->row, ask.head.rate, &worst);
+    }
     owners_bad(s, ask.table, bad, worst);
     return true;
 }

@@ -27,7 +27,8 @@ descant_status service_init(struct service *s, struct link *link,
                                                                  : s->n_lanes;
     s->peers = memory_take_array((size_t)place->size, sizeof *s->peers);
     s->asked = memory_take_array(ASK_BYTES / sizeof(uint32_t), sizeof *s->asked);
-    if (!s->peers || !s->asked)
+    s->row = memory_take_array(OWNED_WIDEST, sizeof *s->row);
+    if (!s->peers || !s->asked || !s->row)
         return log_fail(log, DESCANT_MEMORY, "no memory for the rows of %d ranks",
                         place->size);
     for (int k = 0; k < place->size; k++)
@@ -46,6 +47,7 @@ void service_fini(struct service *s)
     batches_fini(s);
     memory_give(s->peers);
     memory_give(s->asked);
+    memory_give(s->row);
     pthread_mutex_destroy(&s->lock);
 }
 

@@ -68,11 +68,11 @@ struct ask {
     struct ask *next, *next_made;
     struct descant_rows *batch;         /* NULL: a push */
     size_t at, n;                       /* batch->places that it asks for */
-    size_t bytes, width;
+    size_t bytes, row_bytes;            /* row_bytes: of a row in the answer */
     int owner;
     bool sent, answered;
     struct owners_op out, in;
-    float *answer;                      /* (ASK_BYTES) made by the first fetch */
+    unsigned char *answer;              /* (ASK_BYTES) made by the first fetch */
     unsigned char message[];            /* (ASK_BYTES) */
 };
 
@@ -89,7 +89,7 @@ struct answer {
     struct answer *next, *next_made;
     struct owners_op op;
     int rank;
-    float rows[ASK_BYTES / sizeof(float)];
+    unsigned char rows[ASK_BYTES];
 };
 
 struct owners_peer {
@@ -138,7 +138,8 @@ struct service {
     int n_lanes;                        /* of a peer, OWNERS_LANES at most */
     int n_asks;                         /* sent or waiting, and not answered */
     struct answer *free_answers, *made_answers;
-    uint64_t *asked;                    /* rows of the ask that is read */
+    uint64_t *asked;                    /* rows of the ask that is served, */
+    float *row;                         /* and one of them */
     uint64_t ends_ns;                   /* since then it ends; 0 */
     int n_named;                        /* bad rows in the log */
 };
