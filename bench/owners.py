@@ -4,15 +4,15 @@
     python3 bench/owners.py PART ...
 
 law     OWNERS_RANKS ranks of one worker each, as fast as they go, for OWNERS_S seconds: bytes an
-        example that leave or come to a rank, as a part of the law, 2 f (8 w + 8) (k - 1) / k;
-        CPU us an example of workers, and of the threads that serve rows; the share of time in
+        example that leave or come to a rank, as a part of the law, 2 f (2 r + 8) (k - 1) / k, where
+        a row travels in r bytes; CPU us an example of workers, and of the threads that serve rows; the share of time in
         which workers waited for rows
 memory  the same for ranks that have pushed to all of OWNERS_ROWS rows: MB of a rank, without what
         it has without a table, as a part of rows / k * (8 w + 8)
 
 Rows are drawn at random, without regard to those that a batch has twice. BUILD: where the library is
 (build/gcc). OWNERS_RANKS (1 2 4 8), OWNERS_ROWS (4000000), OWNERS_WIDTH (16), OWNERS_FIELDS (26),
-OWNERS_BATCH (128), OWNERS_DEPTH (4), OWNERS_S (5)."""
+OWNERS_BATCH (128), OWNERS_DEPTH (4), OWNERS_WIRE (0: f32; 1: bf16; 2: q8), OWNERS_S (5)."""
 
 import json
 import os
@@ -49,7 +49,8 @@ def run(folder, ranks, rows, *more):
     """What each rank says at its end."""
     address = f"tcp:127.0.0.1:{random.randrange(20000, 30000)},ranks={max(2, ranks)}"
     words = [program(folder), rows, setting("OWNERS_WIDTH", 16), setting("OWNERS_FIELDS", 26),
-             setting("OWNERS_BATCH", 128), setting("OWNERS_DEPTH", 4), setting("OWNERS_S", 5.0), 1, *more]
+             setting("OWNERS_BATCH", 128), setting("OWNERS_DEPTH", 4), setting("OWNERS_S", 5.0), 1,
+             setting("OWNERS_WIRE", 0), *more]
     begun = [subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, text=True,
                               env={**os.environ, "RANK": str(k), "WORLD_SIZE": str(ranks),
                                    "DESCANT_LOG": "warning", "DESCANT_JOB": address})
@@ -65,14 +66,20 @@ def mean(said, key):
 
 
 def record():
+    """Bytes of a row with Adagrad's state, with room for an id."""
     return 8 * setting("OWNERS_WIDTH", 16) + 8
+
+
+def travels():
+    width = setting("OWNERS_WIDTH", 16)
+    return (4 * width, 2 * width, width + 4)[setting("OWNERS_WIRE", 0)]
 
 
 def part_law():
     with tempfile.TemporaryDirectory() as folder:
         for ranks in map(int, setting("OWNERS_RANKS", "1 2 4 8").split()):
             said = run(folder, ranks, setting("OWNERS_ROWS", 4000000), "fill")
-            law = 2 * setting("OWNERS_FIELDS", 26) * record() * (ranks - 1) / ranks
+            law = 2 * setting("OWNERS_FIELDS", 26) * (2 * travels() + 8) * (ranks - 1) / ranks
             say("law", ranks=ranks, examples_per_s=sum(o["examples"] / o["wall_s"] for o in said),
                 bytes=mean(said, "bytes"), bytes_of_law=mean(said, "bytes") / law if law else None,
                 worker_us=mean(said, "worker_us"), owner_us=mean(said, "owner_us"),

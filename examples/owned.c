@@ -7,7 +7,8 @@
  *       RANK=$r WORLD_SIZE=2 DESCANT_JOB=tcp:127.0.0.1:29500 ./owned &
  *   done; wait
  *
- * The first trainer's last line has the mean squared error over all rows. */
+ * The first trainer says what the mean squared error over all rows is, and each one how many
+ * rows it has had for others. */
 #include <descant.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,7 @@ int main(void)
     struct descant_owned shape = descant_owned_default();       /* Adagrad */
     struct descant_rows *batch[AHEAD];
     struct descant_members members;
+    struct descant_stats stats;
     struct descant *job;
     float *w, *block;
     int table;
@@ -91,6 +93,9 @@ int main(void)
         TRY(descant_rows_drop(job, batch[0]));
         printf("%d trainers, mean error %.5f\n", members.size, error);
     }
+    TRY(descant_stats(job, &stats));
+    printf("trainer %d has served %llu rows\n", members.rank,
+           (unsigned long long)stats.rows_served);
     TRY(descant_close(job));
     return 0;
 }

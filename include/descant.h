@@ -246,8 +246,8 @@ DESCANT_API descant_status descant_touch(struct descant *job, const float *table
                                          const uint64_t *rows, size_t n);
 
 /* Tables whose rows have owners, for those that are too large for a copy on each machine.
- * Each row lies on one rank, its owner, with the state of its optimizer; rank r of n has
- * each n-th row. Rows of a batch are fetched ahead, and gradients are pushed to the
+ * Each row lies on one rank, its owner, with the state of its optimizer; the ranks have
+ * equal parts. Rows of a batch are fetched ahead, and gradients are pushed to the
  * owners, which step at once, in any order (Hogwild). There are no rounds of rows, and no
  * trainer waits for another one. On one machine all trainers own all rows in memory that
  * they share. */
@@ -295,9 +295,10 @@ DESCANT_API descant_status descant_owned_table(struct descant *job, const char *
  * rows in the order in which they were named; valid until the batch is pushed or dropped.
  * Rows of this rank are read now, others as they were when their owner was asked. push:
  * gives gradients, (n, width), in the same order, and returns. The owners step by them at
- * the given rate. It waits only while more than 32 MB of pushes are on their way.
- * Gradients with NaN or Inf are left out, counted (stats.rows_bad) and named. drop: the
- * batch has no gradients. push and drop give the batch back, also where they fail.
+ * the given rate. It waits only while 32 MB of pushes are on their way. Gradients with
+ * NaN or Inf are left out, counted (stats.rows_bad) and named. drop: the batch has no
+ * gradients. push and drop give the batch back, also where they fail, but for ORDER and
+ * FORKED. sync_cpu and sync_rate do not limit them.
  *
  * A rank reads its own pushes. ENDED: a rank that owns rows has gone, and its rows with
  * it. */

@@ -85,7 +85,7 @@ START_TEST(first_values_follow_from_the_seed)
     shape.spread = 0.25;
     owned_map_make(&one, 1);
     owned_map_make(&many, 5);
-    void *memories[] = {place(&whole, &one, -1, &shape, 0), place(&part, &many, 2, &shape, 0)};
+    void *memories[] = {place(&whole, &one, 0, &shape, 0), place(&part, &many, 2, &shape, 0)};
     for (uint64_t row = 0; row < ROWS; row++) {
         owned_read(&whole, &row, NULL, 1, a);
         ck_assert(memcmp(a, before, sizeof a) != 0);
@@ -156,7 +156,7 @@ START_TEST(optimizers_step_as_naive_ones)
             struct owned table;
             double w[WIDEST], state[WIDEST][3] = {{0}};
             float g[WIDEST], out[WIDEST];
-            uint64_t row = 17, worst;
+            uint64_t row = 17, bad_row;
             shape.momentum = kinds[kind].momentum;
             shape.spread = 1;
             void *memory = place(&table, &map, 0, &shape, 1);
@@ -172,7 +172,7 @@ START_TEST(optimizers_step_as_naive_ones)
                 }
                 for (size_t k = 0; k < width; k++)
                     w[k] = naive(&shape, state[k], w[k], (double)g[k], mean, 0.0625);
-                ck_assert_uint_eq(owned_push(&table, &row, NULL, 1, g, 0.0625f, &worst), 0);
+                ck_assert_uint_eq(owned_push(&table, &row, NULL, 1, g, 0.0625f, &bad_row), 0);
             }
             owned_read(&table, &row, NULL, 1, out);
             for (size_t k = 0; k < width; k++)
@@ -185,6 +185,33 @@ START_TEST(optimizers_step_as_naive_ones)
 }
 END_TEST
 
+/* The loops of kernels.c, for all instruction sets: the same bits, and nothing beyond the ends. */
+START_TEST(sets_of_instructions_agree)
+{
+    enum { LONGEST = 70, ROOM = LONGEST + 8 };
+    const struct kernels *sets[] = {set_of(0), set_of(_i)};
+    const struct adam a = {0.9f, 0.99f, 0.1f, 0.01f, 1e-3f, 0.1f, 1.3f, 0.1f, 0.95f};
+    float of[2][5][ROOM];
+    struct rng rng;
+
+    rng_init(&rng, 2);
+    for (size_t n = 0; sets[1] && n <= LONGEST; n++) {
+        for (int x = 0; x < 5; x++)
+            for (int k = 0; k < ROOM; k++)
+                of[0][x][k] = of[1][x][k] = (float)fabs(rng_normal(&rng));
+        for (int k = 0; k < 2; k++) {
+            float (*x)[ROOM] = of[k];
+            sets[k]->momentum(x[0] + 1, x[1], x[2], n, 0.1f, 0.9f, 0.01f);
+            sets[k]->adagrad(x[0], x[1] + 1, x[3] + 2, n, 0.1f, 1e-3f, 0.01f);
+            sets[k]->adam(x[0] + 3, x[1], x[2], x[4] + 1, n, &a);
+            if (n)
+                sets[k]->rowwise(x[0], x[1] + 2, x[3] + ROOM - 1, n, 0.1f, 1e-3f);
+        }
+        ck_assert_msg(memcmp(of[0], of[1], sizeof of[0]) == 0, "%s, %zu floats", sets[1]->name, n);
+    }
+}
+END_TEST
+
 START_TEST(gradients_that_are_not_finite_are_left_out)
 {
     struct owned_map map;
@@ -192,12 +219,12 @@ START_TEST(gradients_that_are_not_finite_are_left_out)
     struct descant_owned shape = shape_of(ROWS, WIDTH, DESCANT_ROWS_SGD);
     const uint64_t rows[] = {4, 9, 7};
     float g[] = {1, 1, 1, 2, NAN, 2, 3, 3, -INFINITY}, out[9];
-    uint64_t worst = 0;
+    uint64_t bad_row = 0;
 
     owned_map_make(&map, 1);
     void *memory = place(&table, &map, 0, &shape, 0);
-    ck_assert_uint_eq(owned_push(&table, rows, NULL, 3, g, -1, &worst), 2);
-    ck_assert_uint_eq(worst, 7);
+    ck_assert_uint_eq(owned_push(&table, rows, NULL, 3, g, -1, &bad_row), 2);
+    ck_assert_uint_eq(bad_row, 7);
     owned_read(&table, rows, NULL, 3, out);
     for (int k = 0; k < 9; k++)
         ck_assert(out[k] == (k < 3 ? 1 : 0));
@@ -247,7 +274,8 @@ START_TEST(rows_travel_in_fewer_bits)
         for (size_t k = 0; _i && k < width; k++)        /* 5 deviations */
             ck_assert_msg(fabs(sum[k] / TIMES - (double)row[k]) <=
                           5 * error[_i] * top / sqrt(TIMES) + 1e-6 * top,
-                          "wire %d, width %zu: %g, not %g", _i, width, sum[k] / TIMES, (double)row[k]);
+                          "wire %d, width %zu: %g, not %g", _i, width, sum[k] / TIMES,
+                          (double)row[k]);
         for (int bad = 0; bad < 3; bad++) {
             row[width / 2] = bad == 0 ? NAN : bad == 1 ? INFINITY : -INFINITY;
             owned_encode(&table, row, bytes, bad % 2 ? &chance : NULL);
@@ -282,9 +310,9 @@ START_TEST(records_go_to_any_number_of_ranks)
     for (uint64_t row = 0; row < ROWS; row++) {
         struct owned *x = &three[owned_owner(&three[0], row)];
         float g[] = {(float)rng_normal(&rng), 2, 3};
-        uint64_t worst;
+        uint64_t bad_row;
         if (rng_next(&rng) % 3 == 0) {
-            owned_push(x, &row, NULL, 1, g, 0.1f, &worst);
+            owned_push(x, &row, NULL, 1, g, 0.1f, &bad_row);
             born++;
         }
         owned_read(x, &row, NULL, 1, before + row * WIDTH);
@@ -474,9 +502,7 @@ static void push_some(int rank, struct rng *rng, size_t n)
     if (rng_next(rng) % 4)
         ck_assert_ptr_nonnull(rows_of(rank, batch));
     if (rng_next(rng) % 8 == 0) {
-        for (int k = 0; k < 1000 && atomic_load(&batch->missing); k++)
-            run(1000000);
-        batch_drop(&sides[rank].service, batch);
+        batch_let_go(&sides[rank].service, batch);      /* also before its rows have come */
         return;
     }
     for (size_t k = 0; k < n; k++) {
@@ -485,8 +511,6 @@ static void push_some(int rank, struct rng *rng, size_t n)
         for (int i = 0; i < WIDTH; i++)
             g[k * WIDTH + (size_t)i] = -by * (float)(i + 1);
     }
-    while (atomic_load(&batch->missing))
-        run(1000000);
     ck_assert_int_eq(batch_push(&sides[rank].service, batch, g, 1), DESCANT_OK);
 }
 
@@ -505,7 +529,7 @@ static void check_rows(int rank)
                           (wire ? 0.05 * WIDTH * pushed[rows[k]] : 0),
                           "rank %d, row %d: %g, not %g", rank, (int)rows[k],
                           (double)block[k * WIDTH + (size_t)i], (i + 1) * pushed[rows[k]]);
-    batch_drop(&sides[rank].service, batch);
+    batch_let_go(&sides[rank].service, batch);
 }
 
 static void end_all(void)
@@ -643,6 +667,88 @@ START_TEST(an_owner_that_dies_ends_it_for_all)
 }
 END_TEST
 
+/* As another link knows; also one that has never come, and one that is silent. */
+START_TEST(a_lost_owner_ends_it_for_all)
+{
+    const uint64_t rows[] = {1, 2, 3};
+
+    open_world((struct simulated_options){.seed = 1}, 3, 3);
+    const struct simulated_fault pause = {.kind = SIMULATED_VANISH, .rank = 1,
+                                          .at_ns = simulated_now(world) + (_i ? 0 : 1000000000)};
+    ck_assert(simulated_fault(world, &pause));
+    run(_i ? 1 : 2000000000);
+    struct descant_rows *batch = fetch(0, rows, 3);
+    run(UINT64_C(60000000000));
+    ck_assert_uint_gt(atomic_load(&batch->missing), 0);
+    service_lose(&sides[0].service, 1);
+    run(1000000);
+    ck_assert_int_eq(service_turn(&sides[0].service), OWNERS_FAILED);
+    ck_assert_ptr_null(batch_wait(&sides[0].service, batch));
+    batch_let_go(&sides[0].service, batch);
+    service_part(&sides[0].service);
+    close_world();
+}
+END_TEST
+
+/* One without rows ends when it likes. */
+START_TEST(a_rank_without_rows_ends_alone)
+{
+    struct rng rng;
+
+    rng_init(&rng, 1);
+    memset(pushed, 0, sizeof pushed);
+    open_world((struct simulated_options){.seed = 1}, 3, 2);
+    push_some(2, &rng, 300);
+    service_end(&sides[2].service);
+    run(1000000000);
+    ck_assert_int_eq(service_turn(&sides[2].service), OWNERS_ENDED);
+    close_side(2);
+    push_some(1, &rng, 300);
+    run(1000000000);
+    check_rows(0);
+    service_end(&sides[0].service);
+    run(1000000000);
+    ck_assert_int_ne(service_turn(&sides[0].service), OWNERS_ENDED);    /* rank 1 may ask it */
+    check_rows(1);
+    end_all();
+    close_world();
+}
+END_TEST
+
+/* Each taking of memory fails once; nothing is lost but the call. */
+START_TEST(calls_without_memory_fail_alone)
+{
+    struct rng rng;
+    uint64_t rows[900];
+    float g[900 * WIDTH];
+    int failed = 0;
+
+    rng_init(&rng, 1);
+    for (long at = 1; at < 60; at++) {
+        memset(pushed, 0, sizeof pushed);
+        open_world((struct simulated_options){.seed = 1, .fixed = true}, 3, 3);
+        for (int k = 0; k < 900; k++)
+            rows[k] = rng_next(&rng) % ROWS;
+        memset(g, 0, sizeof g);
+        run(1000000);
+        memory_fail_at(at);
+        struct descant_rows *batch = NULL;
+        if (batch_fetch(&sides[0].service, 0, rows, 900, &batch) == DESCANT_OK &&
+            batch_push(&sides[0].service, batch, g, 1) == DESCANT_OK)
+            failed--;
+        memory_fail_at(0);
+        failed++;
+        run(1000000000);
+        if (!atomic_load(&sides[1].service.status) && !atomic_load(&sides[2].service.status)) {
+            check_rows(0);
+            end_all();
+        }
+        close_world();
+    }
+    ck_assert_int_gt(failed, 5);
+}
+END_TEST
+
 /* ------------------------------------------------------------------ liars */
 
 static struct link *liar;
@@ -665,25 +771,28 @@ static void liar_collects(void)
 /* A rank without rows says what is no ask: it is forgotten, and the others go on. */
 START_TEST(what_is_no_ask_is_refused)
 {
+    static const char *const way = "in no known way", *const number = "another number of rows",
+                             *const length = "longer than an ask", *const others = "another rank's";
     static const struct {
         struct ask_head head;
         uint32_t row;
         size_t bytes;
+        const char *const *why;
     } lies[] = {
-        {{.kind = 0, .n = 1}, 0, 20},
-        {{.kind = 3, .n = 1}, 0, 20},
-        {{.kind = ASK_FETCH, .n = 0}, 0, 16},
-        {{.kind = ASK_FETCH, .n = 1}, 0, 16},
-        {{.kind = ASK_FETCH, .n = 1}, 0, 24},
-        {{.kind = ASK_FETCH, .n = 1, .table = 2}, 0, 20},
-        {{.kind = ASK_FETCH, .n = 1}, ROWS, 20},
-        {{.kind = ASK_FETCH, .n = 1}, 1, 20},               /* another's */
-        {{.kind = ASK_FETCH, .n = UINT32_MAX}, 0, 20},
-        {{.kind = ASK_FETCH, .n = 40, .table = 1}, 0, 336}, /* the answer is too long */
-        {{.kind = ASK_PUSH, .n = 1}, 0, 20},
-        {{.kind = ASK_PUSH, .n = 1, .rate = NAN}, 0, 32},
-        {{.kind = ASK_PUSH, .n = 1}, 0, 15},
-        {{.kind = ASK_FETCH, .n = 1}, 0, 2 * ASK_BYTES},
+        {{.kind = 0, .n = 1}, 0, 20, &way},
+        {{.kind = 3, .n = 1}, 0, 20, &way},
+        {{.kind = ASK_FETCH, .n = 0}, 0, 16, &number},
+        {{.kind = ASK_FETCH, .n = 1}, 0, 16, &number},
+        {{.kind = ASK_FETCH, .n = 1}, 0, 24, &number},
+        {{.kind = ASK_FETCH, .n = 1, .table = 2}, 0, 20, &way},
+        {{.kind = ASK_FETCH, .n = 1}, ROWS, 20, &others},
+        {{.kind = ASK_FETCH, .n = 1}, 1, 20, &others},
+        {{.kind = ASK_FETCH, .n = UINT32_MAX}, 0, 20, &number},
+        {{.kind = ASK_FETCH, .n = 40, .table = 1}, 1, 336, &number},    /* its answer is too long */
+        {{.kind = ASK_PUSH, .n = 1}, 0, 20, &number},
+        {{.kind = ASK_PUSH, .n = 1, .rate = NAN}, 0, 32, &way},
+        {{.kind = ASK_PUSH, .n = 1}, 0, 15, &length},
+        {{.kind = ASK_FETCH, .n = 1}, 0, 2 * ASK_BYTES, &length},
     };
     struct rng rng;
 
@@ -698,10 +807,13 @@ START_TEST(what_is_no_ask_is_refused)
     memcpy(lie, &lies[_i].head, sizeof lies[_i].head);
     memcpy(lie + sizeof lies[_i].head, &lies[_i].row, sizeof lies[_i].row);
     liar_collects();
-    ck_assert(link_simulated.send(liar, lie, lies[_i].bytes,
-                                  &(struct link_message){0, OWNERS_ASK, 0, NULL}));
+    for (int k = 0; k < 3; k++)
+        ck_assert(link_simulated.send(liar, lie, lies[_i].bytes,
+                                      &(struct link_message){0, OWNERS_ASK, 0, NULL}));
     run(1000000000);
-    ck_assert_msg(strstr(logged, "rank 2 breaks the protocol") != NULL, "%d: %s", _i, logged);
+    const char *line = strstr(logged, "rank 2 breaks the protocol");
+    ck_assert_msg(line && strstr(line, *lies[_i].why), "%d: %s", _i, logged);
+    ck_assert_ptr_null(strstr(line + 1, "rank 2 breaks"));      /* once */
     push_some(1, &rng, 300);
     run(1000000000);
     check_rows(0);
@@ -754,6 +866,7 @@ int main(void)
     tcase_add_test(rows, each_row_has_one_owner_and_a_place);
     tcase_add_test(rows, first_values_follow_from_the_seed);
     tcase_add_loop_test(rows, optimizers_step_as_naive_ones, 0, 3);
+    tcase_add_loop_test(rows, sets_of_instructions_agree, 1, 3);
     tcase_add_test(rows, gradients_that_are_not_finite_are_left_out);
     tcase_add_loop_test(rows, rows_travel_in_fewer_bits, 0, 3);
     tcase_add_test(rows, records_go_to_any_number_of_ranks);
@@ -763,6 +876,9 @@ int main(void)
     tcase_add_test(ranks, a_rank_reads_its_own_pushes);
     tcase_add_loop_test(ranks, cuts_that_heal_lose_nothing, 0, SEEDS / 3);
     tcase_add_loop_test(ranks, an_owner_that_dies_ends_it_for_all, 0, 2);
+    tcase_add_loop_test(ranks, a_lost_owner_ends_it_for_all, 0, 2);
+    tcase_add_test(ranks, a_rank_without_rows_ends_alone);
+    tcase_add_test(ranks, calls_without_memory_fail_alone);
     tcase_add_loop_test(liars, what_is_no_ask_is_refused, 0, 14);
     tcase_add_test(liars, answers_that_nobody_takes_are_bounded);
     return run_cases(rows, ranks, liars, NULL);

@@ -17,7 +17,8 @@ enum { MOST = 4, ROWS = 3000, WIDTH = 5, BATCH = 700, STEPS = 60, THREADS = 3 };
 
 static struct owners_page {
     _Atomic int pushed[ROWS], steps[MOST];
-    _Atomic int go_on;                  /* the killed one's test: 1 */
+    _Atomic int go_on;                  /* 1: they train until it is 0 */
+    _Atomic int one_stops;              /* 1: rank 2 does not */
     struct descant_stats stats[MOST];
 } *page;
 
@@ -84,7 +85,8 @@ static void *work(void *of)
 
     rng_init(&rng, (uint64_t)(me->rank * THREADS + me->thread));
     me->good = true;
-    for (int step = 0; me->good && (step < STEPS || page->go_on); step++) {
+    for (int step = 0; me->good && (step < STEPS ||
+                                    (page->go_on && !(page->one_stops && me->rank == 2))); step++) {
         me->good = push_batch(me, &rng) && descant_step(me->job) == DESCANT_OK;
         page->steps[me->rank]++;
     }
@@ -109,6 +111,9 @@ static bool all_rows_are_right(struct descant *job, int table)
                 return false;
     return descant_rows_drop(job, batch) == DESCANT_OK;
 }
+
+enum end { FINISHES, CLOSES, PARTS };
+static enum end ends[MOST];
 
 static int train(int rank, int size, int founders)
 {
@@ -138,6 +143,10 @@ static int train(int rank, int size, int founders)
     }
     if (!good)
         return 4;
+    if (ends[rank] == PARTS && descant_part(job, 5) != DESCANT_OK)
+        return 8;
+    if (ends[rank] != FINISHES)
+        return descant_close(job) == DESCANT_OK ? 0 : 7;
     if (descant_finish(job, DESCANT_FINAL_MEAN) != DESCANT_OK)
         return 5;
     if (!all_rows_are_right(job, table))
@@ -221,6 +230,39 @@ START_TEST(one_that_comes_late_owns_none)
 }
 END_TEST
 
+/* Without its rows there is no end for the others; but an end they have. */
+START_TEST(an_owner_that_closes_early_ends_it_for_all)
+{
+    prepare(true);
+    page->go_on = 1;
+    ends[_i] = CLOSES;
+    for (int k = 0; k < 2; k++)
+        begin(k, 2, 2);
+    WAIT_UNTIL(page->steps[0] > 5 && page->steps[1] > 5, "%.2000s", (read_said(), said));
+    page->go_on = 0;
+    need_end(_i, 0);
+    int status = end_within(pids[1 - _i], 20);
+    ck_assert_msg(status >= 4 && status <= 6, "%d: %.2000s", status, (read_said(), said));
+}
+END_TEST
+
+START_TEST(one_without_rows_parts_alone)
+{
+    prepare(true);
+    page->go_on = 1;
+    begin(0, 2, 2);
+    begin(1, 2, 2);
+    WAIT_UNTIL(page->steps[0] > 5 && page->steps[1] > 5, "%.2000s", (read_said(), said));
+    ends[2] = PARTS;
+    page->one_stops = 1;
+    begin(2, 2, 2);
+    ck_assert_int_eq(end_within(pids[2], 20), 0);
+    page->go_on = 0;
+    need_end(0, 0);
+    need_end(1, 0);
+}
+END_TEST
+
 /* Nobody waits for its rows: the calls say that they are lost. */
 START_TEST(an_owner_that_is_killed_ends_it_for_all)
 {
@@ -273,7 +315,9 @@ START_TEST(calls_that_cannot_be_are_refused)
     ck_assert_int_eq(descant_rows_wait(job, NULL, &block), DESCANT_INVALID);
     ck_assert_int_eq(descant_rows_wait(job, batch, &block), DESCANT_OK);
     ck_assert_int_eq(descant_rows_push(job, batch, NULL, 1), DESCANT_INVALID);
+    ck_assert_int_eq(descant_rows_fetch(job, 0, rows, 2, &batch), DESCANT_OK);
     ck_assert_int_eq(descant_rows_push(job, batch, g, NAN), DESCANT_INVALID);
+    ck_assert_int_eq(descant_rows_push(job, NULL, g, 1), DESCANT_INVALID);
     ck_assert_int_eq(descant_rows_fetch(job, 0, NULL, 0, &batch), DESCANT_OK);
     ck_assert_int_eq(descant_rows_push(job, batch, NULL, 1), DESCANT_OK);
     ck_assert_int_eq(descant_rows_drop(job, NULL), DESCANT_OK);
@@ -360,6 +404,8 @@ int main(void)
     find_self();
     tcase_add_loop_test(jobs, all_that_is_pushed_arrives_once, 0, 10);
     tcase_add_test(jobs, one_that_comes_late_owns_none);
+    tcase_add_loop_test(jobs, an_owner_that_closes_early_ends_it_for_all, 0, 2);
+    tcase_add_test(jobs, one_without_rows_parts_alone);
     tcase_add_loop_test(jobs, an_owner_that_is_killed_ends_it_for_all, 0, 3);
     tcase_add_test(refused, calls_that_cannot_be_are_refused);
     tcase_add_test(refused, tables_that_differ_are_refused);

@@ -4,8 +4,8 @@
  *
  *   rows ROWS WIDTH FIELDS BATCH DEPTH SECONDS THREADS WIRE [fill]
  *
- * The job is that of DESCANT_JOB, RANK and WORLD_SIZE. WIRE: 0 f32, 1 bf16, 2 q8. fill: each rank first pushes to its part of
- * all rows, so that all are born. Prints one line of JSON at the end. */
+ * The job is that of DESCANT_JOB, RANK and WORLD_SIZE. WIRE: 0 f32, 1 bf16, 2 q8. fill: each rank
+ * first pushes to its part of all rows, so that all are born. Prints one line of JSON at the end. */
 #define _GNU_SOURCE
 #include <descant.h>
 #include <pthread.h>

@@ -151,9 +151,11 @@ def train(args, model, data, loss_of, judge=lambda: {}):
         total = steps_of(args, examples, kept.size)
         start = time.perf_counter()
         deck = list(batches(args, kept, examples))
+        asked = 0
         for k, chosen in enumerate(deck):
-            for later in deck[k + AHEAD:k + AHEAD + 1] if hasattr(model, "prefetch") else ():
-                model.prefetch(*(each[later] for each in data))
+            while hasattr(model, "prefetch") and asked < min(k + AHEAD + 1, len(deck)):
+                model.prefetch(*(each[deck[asked]] for each in data))
+                asked += 1
             for group in optimizer.param_groups:
                 group["lr"] = rate(args, (k + 1) / total)
             optimizer.zero_grad()

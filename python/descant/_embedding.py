@@ -7,7 +7,6 @@ gradient is pushed to the owners when autograd has made it. Memory of the librar
 its values are copied, so graphs may be kept for as long as they like."""
 
 import collections
-import contextlib
 import ctypes
 import math
 import weakref
@@ -17,21 +16,22 @@ import torch
 from torch import nn
 
 from ._job import Job
-from ._library import OPTIMIZERS, WIRES, Error, Owned, library
+from ._library import OPTIMIZERS, WIRES, Owned, library
 
-_PIECE = 1 << 16        # rows that are saved at once
+_PIECE = 1 << 24        # bytes of rows that are saved at once, or one row
 
 
 class _Batch:
-    """Rows that were asked for, until their gradient is pushed, or nobody can give one any more."""
+    """Rows that were asked for, until their gradient is pushed, or nobody can give one any more: then
+    the handle goes to `dropped`. It is collected in any thread, where nothing may be called."""
 
-    def __init__(self, job: Job, table: int, ids: Any):
+    def __init__(self, job: Job, table: int, ids: Any, dropped: Deque[Any]):
         self.rows, self.inverse = torch.unique(ids, return_inverse=True)
         self._job, self._handle = job, ctypes.c_void_p()
         rows = self.rows.to(torch.int64).contiguous()
         job.call(library.descant_rows_fetch, table, rows.data_ptr(), rows.numel(),
                  ctypes.byref(self._handle))
-        self._drops = weakref.finalize(self, _drop, job, self._handle)
+        self._drops = weakref.finalize(self, dropped.append, self._handle)
         self._drops.atexit = False
 
     def values(self, width: int) -> Any:
@@ -47,11 +47,6 @@ class _Batch:
         if self._drops.detach():
             gradient = gradient.to(torch.float32).contiguous()
             self._job.call(library.descant_rows_push, self._handle, gradient.data_ptr(), rate)
-
-
-def _drop(job: Job, handle: Any) -> None:
-    with contextlib.suppress(RuntimeError, Error):      # the job has been closed
-        job.call(library.descant_rows_drop, handle)
 
 
 class Embedding(nn.Module):
@@ -80,17 +75,24 @@ class Embedding(nn.Module):
         self._job: Optional[Job] = None
         self._table = ctypes.c_int()
         self._ahead: Deque[Tuple[Any, _Batch]] = collections.deque()
+        self._dropped: Deque[Any] = collections.deque()
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """A copy, or one that is loaded, has no rows before attach."""
+        return {**self.__dict__, "_job": None, "_ahead": collections.deque(),
+                "_dropped": collections.deque(), "_table": ctypes.c_int()}
 
     def extra_repr(self) -> str:
         return f"{self.rows}, {self.width}, lr={self.lr}"
 
-    def _join(self, job: Job, name: str) -> None:
+    def _descant_join(self, job: Job, name: str) -> None:
         """attach, before the job starts."""
         if self._job is not None and not self._job.closing:
             raise RuntimeError(f"'{name}' is attached already")
         job.call(library.descant_owned_table, name.encode(), ctypes.byref(self._shape),
                  ctypes.byref(self._table), what=name)
         self._ahead.clear()
+        self._dropped = collections.deque()
         self._job = job
 
     def _joined(self) -> Job:
@@ -99,17 +101,22 @@ class Embedding(nn.Module):
         return self._job
 
     def _batch(self, ids: Any) -> _Batch:
-        return _Batch(self._joined(), self._table.value, ids.detach().cpu())
+        job = self._joined()
+        while self._dropped:
+            job.call(library.descant_rows_drop, self._dropped.popleft())
+        return _Batch(job, self._table.value, ids.detach().cpu(), self._dropped)
 
     def prefetch(self, ids: Any) -> None:
         """Asks for the rows of a batch to come, and returns. The forward with the same ids uses
-        them; call it some batches ahead, in their order."""
+        them; call it some batches ahead, in their order. What was asked for before that batch,
+        and not used, is given up then."""
         self._ahead.append((ids.detach().clone(), self._batch(ids)))
 
     def _next(self, ids: Any) -> _Batch:
-        while self._ahead:
-            asked, batch = self._ahead.popleft()
+        for place, (asked, batch) in enumerate(self._ahead):
             if asked.shape == ids.shape and torch.equal(asked, ids):
+                for _ in range(place + 1):
+                    self._ahead.popleft()
                 return batch
         return self._batch(ids)
 
@@ -129,14 +136,16 @@ class Embedding(nn.Module):
         of all ranks together are a checkpoint."""
         job, at, n, floats = self._joined(), ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_size_t()
         job.call(library.descant_owned_floats, self._table.value, ctypes.byref(floats))
+        room = max(1, _PIECE // (4 * floats.value))
         while True:
-            rows = torch.empty(_PIECE, dtype=torch.int64)
-            records = torch.empty(_PIECE, floats.value)
-            job.call(library.descant_owned_next, self._table.value, ctypes.byref(at), _PIECE,
+            rows, records = torch.empty(room, dtype=torch.int64), torch.empty(room, floats.value)
+            job.call(library.descant_owned_next, self._table.value, ctypes.byref(at), room,
                      rows.data_ptr(), records.data_ptr(), ctypes.byref(n))
             if n.value == 0:
                 return
-            yield {"rows": rows[:n.value].clone(), "records": records[:n.value].clone()}
+            if n.value < room:
+                rows, records = rows[:n.value].clone(), records[:n.value].clone()
+            yield {"rows": rows, "records": records}
 
     def load(self, piece: Dict[str, Any]) -> None:
         """Takes what this rank owns of a piece that `saved` gave, on any rank, of any number."""

@@ -202,7 +202,7 @@ class Sync:
         tellers: Set[int] = set()
         options.on_event = _teller(self._listeners, tellers)
         tables = [(name, module) for name, module in
-                  (model.named_modules() if whole else ()) if hasattr(module, "_join")]
+                  (model.named_modules() if whole else ()) if hasattr(module, "_descant_join")]
         options.owned = bool(tables)
         self._job = Job(options, tellers)
         self._segments: List[Any] = []
@@ -227,7 +227,7 @@ class Sync:
             self._find_mirrors(options.workers)
             self._rounds_of_looks(_owners(model))
             for name, table in tables:
-                table._join(self._job, name)
+                table._descant_join(self._job, name)
             self._job.wait_for(library.descant_start)
             members = self.members()
             for mirror in self._mirrors:

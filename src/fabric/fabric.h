@@ -471,7 +471,7 @@ struct awaited fabric_hear(const struct fabric *f);
 
 /* --- notes.c --- */
 
-enum { NOTES = 128, N_EVENT_KINDS = DESCANT_EVENT_FINISHED + 1 };
+enum { NOTES_RANKS = 4096, NOTES = 128, N_EVENT_KINDS = DESCANT_EVENT_FINISHED + 1 };
 
 struct fabric_note {
     enum descant_event_kind kind;
@@ -484,12 +484,16 @@ struct notes {
     pthread_mutex_t lock;       /* of the rest */
     int n;
     struct fabric_note list[NOTES];
+    /* a bit for each rank that has gone before its end, and has not come again;
+       relaxed */
+    _Atomic uint64_t gone[NOTES_RANKS / 64];
 };
 
 void notes_init(struct notes *notes);
 void notes_fini(struct notes *notes);
 /* NULL is allowed */
 void notes_add(struct notes *notes, enum descant_event_kind kind, int rank);
+bool notes_is_gone(const struct notes *notes, int rank);    /* any thread */
 void notes_ring(struct notes *notes);
 /* out: room for NOTES; returns how many */
 int notes_take(struct notes *notes, struct fabric_note *out);

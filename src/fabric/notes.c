@@ -33,10 +33,30 @@ static struct fabric_note *find(struct notes *notes, enum descant_event_kind kin
     return &notes->list[notes->n++];
 }
 
+static void mark(struct notes *notes, enum descant_event_kind kind, int rank)
+{
+    uint64_t bit = UINT64_C(1) << rank % 64;
+    _Atomic uint64_t *word = &notes->gone[rank / 64];
+
+    if (kind == DESCANT_EVENT_JOINED)
+        atomic_fetch_and_explicit(word, ~bit, memory_order_relaxed);
+    else if (kind == DESCANT_EVENT_LOST || kind == DESCANT_EVENT_LEFT ||
+             kind == DESCANT_EVENT_UNFINISHED)
+        atomic_fetch_or_explicit(word, bit, memory_order_relaxed);
+}
+
+bool notes_is_gone(const struct notes *notes, int rank)
+{
+    return atomic_load_explicit(&notes->gone[rank / 64], memory_order_relaxed) >>
+           rank % 64 & 1;
+}
+
 void notes_add(struct notes *notes, enum descant_event_kind kind, int rank)
 {
     if (notes == NULL)
         return;
+    if (rank >= 0 && rank < NOTES_RANKS)
+        mark(notes, kind, rank);
     pthread_mutex_lock(&notes->lock);
     find(notes, kind, rank)->count++;
     pthread_mutex_unlock(&notes->lock);

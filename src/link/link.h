@@ -25,9 +25,9 @@
  *    receiver gives to one message at a time. So bulk is read straight into its receive,
  *    and words go past bulk that waits. MPI copies short bulk, as if it were words.
  * 7. Receives. Receives of one tag are either all from named ranks, and end in the order
- *    in which they were opened (over MPI: are filled in that order), or all from LINK_ANY, of series 0. A message that is
- *    longer than its receive ends it with LINK_TOO_LONG for its length, and nothing is
- *    written beyond the receive. Open MPI 4.1 breaks this: bulk that it moves without
+ *    in which they were opened (over MPI they are only filled in it), or all from
+ *    LINK_ANY, of series 0. A message that is longer than its receive ends it with
+ *    LINK_TOO_LONG for its length, and nothing is written beyond the receive. Open MPI 4.1 breaks this: bulk that it moves without
  *    copies is written as a whole, so over it ranks trust each other's lengths.
  * 8. Coming and going. Where the link is `fixed`, all ranks are there from the start, and
  *    a death ends the job. Else no peer is there until collect tells of its coming. The

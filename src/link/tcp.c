@@ -493,7 +493,6 @@ static struct link *beside(const struct link *any, struct link_entry *entry,
     options.beside = true;
     with.context = &options;
     with.rank = outside(link, link->rank);
-    with.hub = tcp_is_hub(link);
     struct link *made = meet(&with, place);
     entry->status = with.status;
     return made;

@@ -5,20 +5,26 @@
 
 #include <string.h>
 
+size_t ask_room(const struct ask *ask)
+{
+    return sizeof *ask + ((size_t)ASK_LEAST << ask->size);
+}
+
 void ask_give(struct service *s, struct ask *ask)
 {
     pthread_mutex_lock(&s->lock);
-    ask->next = s->free_asks;
-    s->free_asks = ask;
+    ask->next = s->free_asks[ask->size];
+    s->free_asks[ask->size] = ask;
     pthread_mutex_unlock(&s->lock);
 }
 
-static struct ask *make_ask(struct service *s)
+static struct ask *make_ask(struct service *s, int size)
 {
-    struct ask *ask = memory_take(sizeof *ask + ASK_BYTES);
+    struct ask *ask = memory_take(sizeof *ask + ((size_t)ASK_LEAST << size));
 
     if (!ask)
         return NULL;
+    ask->size = size;
     pthread_mutex_lock(&s->lock);
     ask->next_made = s->made_asks;
     s->made_asks = ask;
@@ -26,23 +32,25 @@ static struct ask *make_ask(struct service *s)
     return ask;
 }
 
-struct ask *ask_take(struct service *s, bool fetches)
+struct ask *ask_take(struct service *s, size_t message, size_t answer)
 {
+    int size = 0;
+
+    while (((size_t)ASK_LEAST << size) < message)
+        size++;
     pthread_mutex_lock(&s->lock);
-    struct ask *ask = s->free_asks;
+    struct ask *ask = s->free_asks[size];
     if (ask)
-        s->free_asks = ask->next;
+        s->free_asks[size] = ask->next;
     pthread_mutex_unlock(&s->lock);
     if (!ask)
-        ask = make_ask(s);
-    if (ask && fetches && !ask->answer)
-        ask->answer = memory_take(ASK_BYTES);
-    if (ask && (!fetches || ask->answer)) {
+        ask = make_ask(s, size);
+    if (ask && memory_grow(&ask->answer, &ask->answer_room, 0, answer, 1)) {
         ask->next = NULL;
         ask->out = (struct owners_op){OP_ASKED, ask};
         ask->in = (struct owners_op){OP_ANSWER, ask};
         ask->sent = false;
-        ask->answered = !fetches;
+        ask->answered = answer == 0;
         return ask;
     }
     if (ask)
@@ -54,7 +62,7 @@ struct ask *ask_take(struct service *s, bool fetches)
 void ask_post(struct service *s, struct ask *ask)
 {
     if (!ask->batch)
-        atomic_fetch_add(&s->queued, (uint32_t)ask->bytes);
+        atomic_fetch_add(&s->queued, ask_room(ask));
     pthread_mutex_lock(&s->lock);
     *s->inbox_last = ask;
     s->inbox_last = &ask->next;
@@ -63,10 +71,12 @@ void ask_post(struct service *s, struct ask *ask)
 
 static void no_more_queued(struct service *s, size_t bytes)
 {
-    uint32_t before = atomic_fetch_sub(&s->queued, (uint32_t)bytes);
+    size_t before = atomic_fetch_sub(&s->queued, bytes);
 
-    if (before > ASKS_QUEUED)
-        futex_wake_all(&s->queued);
+    if (before <= ASKS_QUEUED || before - bytes > ASKS_QUEUED)
+        return;
+    atomic_fetch_add(&s->unqueued, 1);
+    futex_wake_all(&s->unqueued);
 }
 
 static bool send_ask(struct service *s, struct ask *ask)
@@ -145,11 +155,14 @@ bool asks_ended(struct service *s, struct ask *ask, const struct link_ended *end
     if (!ask->sent || !ask->answered)
         return true;
     if (!batch)
-        no_more_queued(s, ask->bytes);
+        no_more_queued(s, ask_room(ask));
     ask_give(s, ask);
     s->n_asks--;
-    if (batch && atomic_fetch_sub(&batch->missing, 1) == 1)
+    if (!batch)
+        return true;
+    if (atomic_fetch_sub(&batch->missing, 1) == 1)
         futex_wake_all(&batch->missing);
+    batch_let_go(s, batch);
     return true;
 }
 

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define LOOK_NS UINT64_C(100000000)
+#define LOOK_NS UINT64_C(20000000)      /* at a failure */
 #define SAY_NS UINT64_C(10000000000)
 
 /* --- its memory --- */
@@ -41,20 +41,6 @@ static bool await(struct service *s, struct descant_rows *batch)
     if (began)
         owners_count(&s->stats.stall_ns, now - began);
     return missing == 0;
-}
-
-static void give(struct service *s, struct descant_rows *batch)
-{
-    pthread_mutex_lock(&s->lock);
-    batch->next = s->free;
-    s->free = batch;
-    pthread_mutex_unlock(&s->lock);
-}
-
-void batch_drop(struct service *s, struct descant_rows *batch)
-{
-    await(s, batch);
-    give(s, batch);
 }
 
 void batches_fini(struct service *s)
@@ -105,10 +91,13 @@ static struct descant_rows *take(struct service *s, size_t n, size_t width)
     pthread_mutex_unlock(&s->lock);
     if (!batch)
         batch = make(s);
-    if (batch && reserve(batch, n ? n : 1, width, s->rank < 0 ? 1 : s->map.size))
-        return batch;
-    if (batch)
-        give(s, batch);
+    if (batch) {
+        atomic_store(&batch->missing, 0);
+        atomic_store(&batch->held, 1);
+        if (reserve(batch, n ? n : 1, width, s->map.size))
+            return batch;
+        batch_let_go(s, batch);
+    }
     log_fail(&s->log, DESCANT_MEMORY, "no memory for a batch of %zu rows", n);
     return NULL;
 }
@@ -118,7 +107,7 @@ static struct descant_rows *take(struct service *s, size_t n, size_t width)
 /* places: the rows of owner k are places[first[k], first[k + 1]), in their order. */
 static void group(struct descant_rows *batch, const struct service *s)
 {
-    int owners = s->rank < 0 ? 1 : s->map.size;
+    int owners = s->map.size;
     size_t *first = batch->first;
 
     memset(first, 0, ((size_t)owners + 1) * sizeof *first);
@@ -141,13 +130,11 @@ static void group(struct descant_rows *batch, const struct service *s)
 /* The batch's rows that are here: n of them, from places[*at] on. */
 static size_t own(const struct service *s, const struct descant_rows *batch, size_t *at)
 {
-    int rank = s->rank < 0 ? 0 : s->rank;
-
     *at = 0;
     if (s->rank >= s->map.size)
         return 0;
-    *at = batch->first[rank];
-    return batch->first[rank + 1] - batch->first[rank];
+    *at = batch->first[s->rank];
+    return batch->first[s->rank + 1] - batch->first[s->rank];
 }
 
 /* --- asks --- */
@@ -163,18 +150,17 @@ static size_t most_of(const struct owned *table, bool pushes)
     return room / id < ASK_BYTES / row ? room / id : ASK_BYTES / row;
 }
 
-static size_t put_ids(unsigned char *to, const struct descant_rows *batch, size_t at,
+static void put_ids(unsigned char *to, const struct descant_rows *batch, size_t at,
                       size_t n)
 {
     size_t bytes = row_id_bytes(batch->table);
 
     for (size_t k = 0; k < n; k++)      /* the low bytes come first */
         memcpy(to + k * bytes, &batch->rows[batch->places[at + k]], bytes);
-    return n * bytes;
 }
 
-static size_t put_gradients(unsigned char *to, const struct descant_rows *batch,
-                            const float *gradients, size_t at, size_t n)
+static void put_gradients(unsigned char *to, const struct descant_rows *batch,
+                          const float *gradients, size_t at, size_t n)
 {
     static _Atomic uint64_t pushes;
     const struct owned *table = batch->table;
@@ -184,43 +170,73 @@ static size_t put_gradients(unsigned char *to, const struct descant_rows *batch,
     for (size_t k = 0; k < n; k++)
         owned_encode(table, gradients + batch->places[at + k] * table->shape.width,
                      to + k * bytes, &chance);
-    return n * bytes;
+}
+
+/* A push waits while too many bytes are on their way. */
+static void wait_for_room(struct service *s)
+{
+    uint32_t rung = atomic_load(&s->unqueued);
+    uint64_t began = 0;
+
+    while (atomic_load(&s->queued) > ASKS_QUEUED && !atomic_load(&s->status)) {
+        began = began ? began : clock_now_ns();
+        service_wake(s);
+        futex_wait(&s->unqueued, rung, clock_now_ns() + LOOK_NS);
+        rung = atomic_load(&s->unqueued);
+    }
+    if (began)
+        owners_count(&s->stats.stall_ns, clock_now_ns() - began);
+}
+
+/* Asks an owner for n rows, from places[at] on, or, with gradients, pushes these. */
+static bool ask_one(struct service *s, struct descant_rows *batch, const float *gradients,
+                    struct ask_head head, int owner, size_t at)
+{
+    struct owned *table = batch->table;
+    size_t n = head.n, ids = n * row_id_bytes(table), rows = n * owned_row_bytes(table);
+    struct ask *ask = ask_take(s, sizeof head + ids + (gradients ? rows : 0),
+                               gradients ? 0 : rows);
+
+    if (!ask)
+        return false;
+    ask->owner = owner;
+    ask->batch = gradients ? NULL : batch;
+    ask->at = at;
+    ask->n = n;
+    ask->row_bytes = owned_row_bytes(table);
+    memcpy(ask->message, &head, sizeof head);
+    put_ids(ask->message + sizeof head, batch, at, n);
+    ask->bytes = sizeof head + ids;
+    if (gradients) {
+        wait_for_room(s);
+        put_gradients(ask->message + ask->bytes, batch, gradients, at, n);
+        ask->bytes += rows;
+    } else {
+        atomic_fetch_add(&batch->held, 1);
+        atomic_fetch_add(&batch->missing, 1);
+    }
+    ask_post(s, ask);
+    return true;
 }
 
 /* Asks for, or pushes, the rows of other owners. */
 static bool ask_all(struct service *s, struct descant_rows *batch, const float *gradients,
                     float rate)
 {
-    struct owned *table = batch->table;
-    size_t most = most_of(table, gradients != NULL);
-    uint16_t number = (uint16_t)(table - s->tables);
+    size_t most = most_of(batch->table, gradients != NULL);
+    struct ask_head head = {.kind = gradients ? ASK_PUSH : ASK_FETCH, .rate = rate,
+                            .table = (uint16_t)(batch->table - s->tables)};
+    bool good = true;
 
     for (int owner = 0; owner < s->map.size; owner++) {
         size_t at = batch->first[owner], end = batch->first[owner + 1];
-        for (size_t n; owner != s->rank && at < end; at += n) {
-            struct ask *ask = ask_take(s, !gradients);
-            n = end - at < most ? end - at : most;
-            if (!ask)
-                return false;
-            struct ask_head head = {.kind = gradients ? ASK_PUSH : ASK_FETCH,
-                                    .table = number, .n = (uint32_t)n, .rate = rate};
-            ask->owner = owner;
-            ask->batch = gradients ? NULL : batch;
-            ask->at = at;
-            ask->n = n;
-            ask->row_bytes = owned_row_bytes(table);
-            memcpy(ask->message, &head, sizeof head);
-            ask->bytes = sizeof head;
-            ask->bytes += put_ids(ask->message + ask->bytes, batch, at, n);
-            if (gradients)
-                ask->bytes +=
-                    put_gradients(ask->message + ask->bytes, batch, gradients, at, n);
-            else
-                atomic_fetch_add(&batch->missing, 1);
-            ask_post(s, ask);
+        for (; good && owner != s->rank && at < end; at += head.n) {
+            head.n = (uint32_t)(end - at < most ? end - at : most);
+            good = ask_one(s, batch, gradients, head, owner, at);
         }
     }
-    return true;
+    service_wake(s);
+    return good;
 }
 
 /* --- calls --- */
@@ -254,10 +270,8 @@ descant_status batch_fetch(struct service *s, int table, const uint64_t *rows, s
         memcpy(batch->rows, rows, n * sizeof *rows);
     group(batch, s);
     owners_count(&s->stats.fetched, n);
-    bool asked = s->rank < 0 || ask_all(s, batch, NULL, 0);
-    service_wake(s);
-    if (!asked) {
-        batch_drop(s, batch);
+    if (!ask_all(s, batch, NULL, 0)) {
+        batch_let_go(s, batch);
         return DESCANT_MEMORY;
     }
     *out = batch;
@@ -279,34 +293,18 @@ float *batch_wait(struct service *s, struct descant_rows *batch)
     return batch->block;
 }
 
-/* A push waits while too many bytes of pushes are on their way. */
-static void wait_for_room(struct service *s)
-{
-    uint32_t queued = atomic_load(&s->queued);
-    uint64_t began = queued > ASKS_QUEUED ? clock_now_ns() : 0;
-
-    while ((queued = atomic_load(&s->queued)) > ASKS_QUEUED && !atomic_load(&s->status))
-        futex_wait(&s->queued, queued, clock_now_ns() + LOOK_NS);
-    if (began)
-        owners_count(&s->stats.stall_ns, clock_now_ns() - began);
-}
-
 descant_status batch_push(struct service *s, struct descant_rows *batch,
                           const float *gradients, float rate)
 {
-    descant_status status = DESCANT_OK;
     size_t at, n = own(s, batch, &at);
-    uint64_t worst = 0;
+    uint64_t bad_row = 0;
 
     owners_count(&s->stats.pushed, batch->n);
-    if (s->rank >= 0) {
-        wait_for_room(s);
-        status = ask_all(s, batch, gradients, rate) ? DESCANT_OK : DESCANT_MEMORY;
-        service_wake(s);
-    }
+    bool pushed = ask_all(s, batch, gradients, rate);
     size_t bad = owned_push(batch->table, batch->rows, batch->places + at, n, gradients,
-                            rate, &worst);
-    owners_bad(s, batch->table, bad, worst);
-    batch_drop(s, batch);
-    return atomic_load(&s->status) ? (descant_status)atomic_load(&s->status) : status;
+                            rate, &bad_row);
+    owners_bad(s, batch->table, bad, bad_row);
+    batch_let_go(s, batch);
+    int status = atomic_load(&s->status);
+    return status ? (descant_status)status : pushed ? DESCANT_OK : DESCANT_MEMORY;
 }

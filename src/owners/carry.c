@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What all parts of the service use: its link, and its failure. */
+/* What all parts of the service use: its link, its failure, and a batch's end. */
 #include "owners/service.h"
 
 bool service_fail(struct service *s, descant_status status, const char *format, ...)
@@ -12,7 +12,7 @@ bool service_fail(struct service *s, descant_status status, const char *format, 
     va_end(list);
     log_fail(&s->log, status, "%s", text);
     atomic_store(&s->status, (int)status);
-    futex_wake_all(&s->queued);
+    futex_wake_all(&s->unqueued);
     return false;
 }
 
@@ -65,4 +65,18 @@ void owners_bad(struct service *s, const struct owned *table, size_t bad, uint64
     if (before < 8)
         log_say(&s->log, DESCANT_WARNING, "table '%s', row %llu: its gradient has NaN or "
                 "Inf, and is left out", table->name, (unsigned long long)row);
+}
+
+static void give(struct service *s, struct descant_rows *batch)
+{
+    pthread_mutex_lock(&s->lock);
+    batch->next = s->free;
+    s->free = batch;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void batch_let_go(struct service *s, struct descant_rows *batch)
+{
+    if (atomic_fetch_sub(&batch->held, 1) == 1)
+        give(s, batch);
 }

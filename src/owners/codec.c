@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows as they travel: as they are, as bf16, or as 8 bits with a scale for each row.
- * Values are rounded to the nearest. Gradients are rounded up or down by chance, so that their
- * mean is exact: what is too small for one push still counts in many. NaN and Inf stay
- * so that the owner sees them. */
+ * Values are rounded to the nearest. Gradients are rounded up or down by chance, so that
+ * their mean is exact: what is too small for one push still counts in many. Of NaN and
+ * Inf something stays that is not finite, so that the owner sees it. */
 #include "owners/owned.h"
 
 #include <math.h>
@@ -58,7 +58,8 @@ static void put_q8(unsigned char *to, const float *row, size_t n, uint64_t *chan
     }
 }
 
-void owned_encode(const struct owned *table, const float *row, void *out, uint64_t *chance)
+void owned_encode(const struct owned *table, const float *row, void *out,
+                  uint64_t *chance)
 {
     size_t n = table->shape.width;
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TURN = 389 };            /* slices between the first rows of two tables */
+enum { APART = 389 };           /* slices between the first rows of two tables */
 
 #define MOST_ROWS (UINT64_C(1) << 40)
 
@@ -71,12 +71,12 @@ bool owned_check(const char *name, const struct descant_owned *shape,
 bool owned_init(struct owned *table, const char *name, const struct descant_owned *shape,
                 int number)
 {
-    *table = (struct owned){.shape = *shape, .kernels = kernels_best(), .rank = -1};
+    *table = (struct owned){.shape = *shape, .kernels = kernels_best()};
     table->name = memory_take(strlen(name) + 1);
     if (!table->name)
         return false;
     memcpy(table->name, name, strlen(name) + 1);
-    table->turn = (uint64_t)number * TURN % OWNED_SLICES;
+    table->turn = (uint64_t)number * APART % OWNED_SLICES;
     table->record = shape->width + state_of(shape);
     table->per_slice = (size_t)((shape->rows + OWNED_SLICES - 1) / OWNED_SLICES);
     return true;
@@ -91,8 +91,6 @@ void owned_fini(struct owned *table)
 
 static size_t slices_of(const struct owned_map *map, int rank)
 {
-    if (rank < 0)
-        return OWNED_SLICES;
     return rank < map->size ? (size_t)map->slices[rank] : 0;
 }
 
@@ -104,13 +102,10 @@ static size_t words_of(const struct owned *table, size_t slices)
 
 size_t owned_bytes(const struct owned *table, const struct owned_map *map, int rank)
 {
-    size_t slices = slices_of(map, rank), bytes;
-    size_t line = table->record * sizeof(float);
+    size_t slices = slices_of(map, rank);
 
-    if (__builtin_mul_overflow(slices * table->per_slice, line, &bytes) ||
-        bytes > SIZE_MAX / 4)
-        return SIZE_MAX;
-    return bytes + words_of(table, slices) * sizeof(uint64_t);
+    return slices * table->per_slice * table->record * sizeof(float) +
+           words_of(table, slices) * sizeof(uint64_t);
 }
 
 void owned_place(struct owned *table, const struct owned_map *map, int rank, void *memory)
@@ -124,8 +119,7 @@ void owned_place(struct owned *table, const struct owned_map *map, int rank, voi
 
 static size_t number_of(const struct owned *table, uint64_t row)
 {
-    int slice = owned_slice(table, row);
-    size_t place = (size_t)(table->rank < 0 ? slice : table->map->place[slice]);
+    size_t place = (size_t)table->map->place[owned_slice(table, row)];
 
     return place * table->per_slice + (size_t)(row / OWNED_SLICES);
 }
@@ -138,7 +132,7 @@ static float *record_at(const struct owned *table, size_t number)
 static bool is_born(const struct owned *table, size_t number)
 {
     uint64_t word =
-        atomic_load_explicit(&table->born[number / 64], memory_order_relaxed);
+        atomic_load_explicit(&table->born[number / 64], memory_order_acquire);
     return word >> number % 64 & 1;
 }
 
@@ -161,19 +155,19 @@ static void first_values(const struct owned *table, uint64_t row, float *out)
     }
 }
 
-static void is_born_now(struct owned *table, size_t number)
+static void set_born(struct owned *table, size_t number)
 {
     atomic_fetch_or_explicit(&table->born[number / 64], UINT64_C(1) << number % 64,
-                             memory_order_relaxed);
+                             memory_order_release);
 }
 
-static void bear(struct owned *table, uint64_t row, size_t number)
+static void give_first_values(struct owned *table, uint64_t row, size_t number)
 {
     float first[OWNED_WIDEST];
 
     first_values(table, row, first);
     table->kernels->copy(record_at(table, number), first, table->shape.width);
-    is_born_now(table, number);
+    set_born(table, number);
 }
 
 void owned_ask_for(const struct owned *table, const uint64_t *rows,
@@ -248,7 +242,7 @@ static void step(struct owned *table, float *record, const float *g, float rate)
 }
 
 size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *places,
-                  size_t n, const float *gradients, float rate, uint64_t *worst)
+                  size_t n, const float *gradients, float rate, uint64_t *bad_row)
 {
     size_t width = table->shape.width, bad = 0;
 
@@ -259,12 +253,12 @@ size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *pla
         const float *g = gradients + at * width;
         owned_ask_for(table, rows, places, k + OWNED_AHEAD, n);
         if (!table->kernels->finite(g, width)) {
-            *worst = rows[at];
+            *bad_row = rows[at];
             bad++;
             continue;
         }
         if (!is_born(table, number))
-            bear(table, rows[at], number);
+            give_first_values(table, rows[at], number);
         step(table, record_at(table, number), g, rate);
     }
     return bad;
@@ -273,13 +267,14 @@ size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *pla
 /* --- saved --- */
 
 /* The slice at a place of this rank. */
-static int slice_at(const struct owned *table, size_t place)
+static uint64_t slice_at(const struct owned *table, size_t place)
 {
-    for (int slice = 0; slice < OWNED_SLICES; slice++)
-        if ((size_t)table->map->place[slice] == place &&
-            table->map->owner[slice] == table->rank)
-            return slice;
-    return (int)place;          /* all are here */
+    int slice = 0;
+
+    while (table->map->owner[slice] != table->rank ||
+           (size_t)table->map->place[slice] != place)
+        slice++;
+    return (uint64_t)slice;
 }
 
 size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t *rows,
@@ -291,11 +286,14 @@ size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t
 
     for (; *at < end && n < room; ++*at) {
         size_t number = (size_t)*at;
+        if (number % 64 == 0 && number + 64 <= end &&
+            !atomic_load_explicit(&table->born[number / 64], memory_order_relaxed))
+            *at += 63;
         if (!is_born(table, number))
             continue;
         if (number / table->per_slice != place) {
             place = number / table->per_slice;
-            slice = (uint64_t)slice_at(table, place);
+            slice = slice_at(table, place);
         }
         rows[n] = number % table->per_slice * OWNED_SLICES +
                   (slice + OWNED_SLICES - table->turn) % OWNED_SLICES;
@@ -314,6 +312,6 @@ void owned_set(struct owned *table, const uint64_t *rows, size_t n, const float 
         size_t number = number_of(table, rows[k]);
         table->kernels->copy(record_at(table, number), records + k * table->record,
                              table->record);
-        is_born_now(table, number);
+        set_born(table, number);
     }
 }

@@ -8,12 +8,12 @@
  * of its optimizer lie side by side.
  *
  * A row is born by its first push. Until then it has its first values, which follow from
- * the seed and its number: so nothing is filled at the start, and rows that nobody
- * touches take no memory.
+ * the seed and its number, so nothing is filled at the start.
  *
  * Any thread reads and pushes, at once with others: the races are those of Hogwild, and
- * all floats are moved by kernels.h. `born` has a bit for each row: relaxed, since a row
- * that two threads bear at once loses one push at most. */
+ * all floats are moved by kernels.h. `born` has a bit for each row, which is set
+ * (release) after the row has its first values, and read (acquire) before the row. A row
+ * to which two threads give these at once loses what was pushed meanwhile. */
 #ifndef OWNED_H
 #define OWNED_H
 
@@ -37,7 +37,7 @@ struct owned {
     size_t per_slice;                   /* rows */
     const struct kernels *kernels;
     const struct owned_map *map;
-    int rank;                           /* whose slices lie here; -1: all */
+    int rank;                           /* whose slices lie here */
     _Atomic uint64_t *born;             /* in memory, before the records */
     float *records;
 };
@@ -53,8 +53,7 @@ bool owned_init(struct owned *table, const char *name, const struct descant_owne
                 int number);
 void owned_fini(struct owned *table);   /* its rows are the caller's */
 
-/* The zeroed bytes that this rank needs for its slices; SIZE_MAX: more than there can
- * be. */
+/* The zeroed bytes that this rank needs for its slices. */
 size_t owned_bytes(const struct owned *table, const struct owned_map *map, int rank);
 void owned_place(struct owned *table, const struct owned_map *map, int rank,
                  void *memory);
@@ -71,12 +70,12 @@ static inline int owned_owner(const struct owned *table, uint64_t row)
 
 static inline bool owned_here(const struct owned *table, uint64_t row)
 {
-    return table->rank < 0 || owned_owner(table, row) == table->rank;
+    return owned_owner(table, row) == table->rank;
 }
 
 enum { OWNED_AHEAD = 8 };
-/* Asks memory for row k of n, where there is one. Rows lie far apart, so several are asked
- * for before the first is used. */
+/* Asks memory for row k of n, where there is one. Rows lie far apart, so several are
+ * asked for before the first is used. */
 void owned_ask_for(const struct owned *table, const uint64_t *rows,
                    const uint32_t *places, size_t k, size_t n);
 
@@ -86,9 +85,9 @@ void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t 
                 size_t n, float *out);
 
 /* Steps by gradients, laid out in the same way. Returns those that had NaN or Inf, and
- * were left out; *worst becomes the row of one. */
+ * were left out; *bad_row becomes the row of one. */
 size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *places,
-                  size_t n, const float *gradients, float rate, uint64_t *worst);
+                  size_t n, const float *gradients, float rate, uint64_t *bad_row);
 
 /* --- codec.c: a row as it travels --- */
 

@@ -57,23 +57,23 @@ static const char *read_ask(const struct service *s, const unsigned char *messag
     const struct ask_head *head = &ask->head;
 
     if (bytes > ASK_BYTES || bytes < sizeof *head)
-        return "an ask of so many bytes";
+        return "what it asks is longer than an ask, or shorter than its head";
     memcpy(&ask->head, message, sizeof *head);
     if ((head->kind != ASK_FETCH && head->kind != ASK_PUSH) ||
         head->table >= s->n_tables || !isfinite(head->rate))
-        return "an ask without a kind, a table or a rate";
+        return "it asks for no table that there is, or in no known way";
     ask->table = &s->tables[head->table];
     size_t id = row_id_bytes(ask->table), row = owned_row_bytes(ask->table);
     size_t n = head->n, each = id + (head->kind == ASK_PUSH ? row : 0);
     if (n == 0 || n > ASK_BYTES / each || bytes != sizeof *head + n * each ||
         (head->kind == ASK_FETCH && n > ASK_BYTES / row))
-        return "an ask for so many rows";
+        return "it asks for another number of rows than it names, or for too many";
     for (size_t k = 0; k < n; k++) {
         s->asked[k] = 0;
         memcpy(&s->asked[k], message + sizeof *head + k * id, id);
         if (s->asked[k] >= ask->table->shape.rows ||
             !owned_here(ask->table, s->asked[k]))
-            return "an ask for a row that is not here";
+            return "it asks for a row that is another rank's";
     }
     ask->gradients = message + sizeof *head + n * id;
     return NULL;
@@ -117,7 +117,7 @@ static bool serve(struct service *s, const struct lane *lane, const char **no_as
 {
     struct read_ask ask;
     size_t row, bad = 0;
-    uint64_t worst = 0;
+    uint64_t bad_row = 0;
 
     *no_ask = read_ask(s, lane->message, lane->bytes, &ask);
     if (*no_ask)
@@ -130,9 +130,10 @@ static bool serve(struct service *s, const struct lane *lane, const char **no_as
     for (size_t k = 0; k < ask.head.n; k++) {
         owned_ask_for(ask.table, s->asked, NULL, k + OWNED_AHEAD, ask.head.n);
         owned_decode(ask.table, ask.gradients + k * row, s->row);
-        bad += owned_push(ask.table, &s->asked[k], NULL, 1, s->row, ask.head.rate, &worst);
+        bad += owned_push(ask.table, &s->asked[k], NULL, 1, s->row, ask.head.rate,
+                          &bad_row);
     }
-    owners_bad(s, ask.table, bad, worst);
+    owners_bad(s, ask.table, bad, bad_row);
     return true;
 }
 

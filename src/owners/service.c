@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: MIT */
+/* The service's thread: what has come from its callers, from the link and from others is
+ * done in a turn. At the end each rank tells the others that it asks for nothing more;
+ * one that owns rows serves until all have told it, or are gone. */
 #include "owners/service.h"
 
 #include <string.h>
 
 #define END_NS UINT64_C(10000000000)    /* for owners that were never there */
+#define PART_NS UINT64_C(10000000)
+
+enum { PART_TURNS = 20 };
 
 /* --- begin and end --- */
 
@@ -13,7 +19,6 @@ descant_status service_init(struct service *s, struct link *link,
 {
     memset(s, 0, sizeof *s);
     s->log = *log;
-    s->rank = -1;
     pthread_mutex_init(&s->lock, NULL);
     s->inbox_last = &s->inbox;
     owned_map_make(&s->map, owners);
@@ -38,9 +43,7 @@ descant_status service_init(struct service *s, struct link *link,
 
 void service_fini(struct service *s)
 {
-    bool together = !atomic_load(&s->status);
-
-    if (s->link && !s->link->type->close(s->link, together))
+    if (s->link && !s->link->type->close(s->link, s->over))
         return;                 /* the link may still use any of this memory */
     serve_fini(s);
     asks_fini(s);
@@ -54,6 +57,18 @@ void service_fini(struct service *s)
 void service_end(struct service *s)
 {
     atomic_store(&s->ends, true);
+    service_wake(s);
+}
+
+void service_give_up(struct service *s)
+{
+    atomic_store(&s->gives_up, true);
+    service_wake(s);
+}
+
+void service_lose(struct service *s, int rank)
+{
+    atomic_store(&s->lost, 1 + rank);
     service_wake(s);
 }
 
@@ -83,7 +98,7 @@ static bool goes(struct service *s, int rank)
     peer->gone = true;
     if (lost)
         return service_fail(s, DESCANT_ENDED, "rank %d has gone, and with it its rows of "
-                            "the tables", rank);
+                            "the tables: start again from a checkpoint", rank);
     return service_works(s, s->link->type->forget(s->link, rank, LINK_PEER));
 }
 
@@ -108,7 +123,7 @@ static bool hear_ask(struct service *s, struct lane *lane, const struct link_end
 {
     const char *why = NULL;
 
-    if (serve_heard(s, lane, ended, &why))
+    if (!s->peers[lane->rank].there || serve_heard(s, lane, ended, &why))
         return true;
     if (!why)
         return false;
@@ -155,13 +170,12 @@ static bool hear(struct service *s, const struct link_news *news)
     return good;
 }
 
-/* Tells all that are there; true: all have told it, too. */
+/* Tells all that are there. True: all have told it, too, or this rank owns nothing that
+ * they need. */
 static bool all_done(struct service *s, uint64_t now_ns, bool *failed)
 {
-    bool all = true;
+    bool all = true, owns = s->place.fixed || s->rank < s->map.size;
 
-    if (!s->ends_ns)
-        s->ends_ns = now_ns;
     for (int k = 0; k < s->place.size; k++) {
         struct owners_peer *peer = &s->peers[k];
         if (k == s->rank)
@@ -174,7 +188,21 @@ static bool all_done(struct service *s, uint64_t now_ns, bool *failed)
         bool never = !peer->there && !peer->gone && k < s->map.size;
         all &= peer->there ? peer->done : !never || now_ns - s->ends_ns > END_NS;
     }
-    return all;
+    return all || !owns;
+}
+
+/* What other threads have said; false: it fails. */
+static bool heed(struct service *s)
+{
+    int lost = atomic_exchange(&s->lost, 0) - 1;
+
+    if (atomic_load(&s->gives_up)) {
+        atomic_store(&s->status, (int)DESCANT_ENDED);
+        futex_wake_all(&s->unqueued);
+        return false;
+    }
+    return lost < 0 || lost == s->rank || lost >= s->map.size || s->peers[lost].done ||
+           goes(s, lost);
 }
 
 int service_turn(struct service *s)
@@ -182,14 +210,27 @@ int service_turn(struct service *s)
     struct link_news news;
     bool ends = atomic_load(&s->ends), failed = false;
 
-    if (atomic_load(&s->status))
-        return OWNERS_FAILED;
-    if (!asks_take_inbox(s) ||
+    if (atomic_load(&s->status) || !heed(s) || !asks_take_inbox(s) ||
         !service_works(s, s->link->type->collect(s->link, &news)) || !hear(s, &news))
         return OWNERS_FAILED;
-    if (ends && s->n_asks == 0 && all_done(s, news.now_ns, &failed))
-        return OWNERS_ENDED;
+    if (ends && !s->ends_ns)
+        s->ends_ns = news.now_ns;
+    s->over = ends && s->n_asks == 0 && all_done(s, news.now_ns, &failed);
     if (failed)
         return OWNERS_FAILED;
-    return news.n_ended || news.n_peers ? OWNERS_WORKED : OWNERS_RESTS;
+    return s->over ? OWNERS_ENDED
+           : news.n_ended || news.n_peers ? OWNERS_WORKED : OWNERS_RESTS;
+}
+
+void service_part(struct service *s)
+{
+    struct link_news news;
+    bool good = !s->place.fixed;
+
+    for (int k = 0; good && k < s->place.size; k++)
+        good = k == s->rank || s->link->type->forget(s->link, k, LINK_PEER);
+    for (int turn = 0; good && turn < PART_TURNS; turn++) {
+        good = s->link->type->collect(s->link, &news);
+        s->link->type->sleep(s->link, PART_NS, 0);
+    }
 }

@@ -8,12 +8,15 @@
  *   serve.c     the owner's side: what others ask is answered in the order in which it
  *               came
  *   service.c   a turn over a link, by the service's thread; peers; the end
- *   carry.c     what all of these use: the link, and failure
+ *   carry.c     what all of these use: the link, failure, a batch's end
  *
  * Any thread may use batches; one thread at a time turns. A caller fills an ask, and puts
- * it in the service's inbox (locked). From then on it is the turning thread's, until it
- * has ended. An answer goes to its batch's block; then `missing` goes down (release), and
- * a caller that finds it 0 (acquire) has all rows. */
+ * it in the service's inbox (locked). From then on it is the turning thread's, until the
+ * link has ended both its messages, and then anybody's again (locked). An answer goes to
+ * its batch's block; then `missing` goes down (release), and a caller that finds it 0
+ * (acquire) has all rows. A batch is held by its caller and by each answer that is to
+ * come; who lets go last gives it back. What a failed service leaves under way is given
+ * back by service_fini alone, once the link is closed. */
 #ifndef SERVICE_H
 #define SERVICE_H
 
@@ -23,8 +26,9 @@
 #include <pthread.h>
 
 enum { ASK_BYTES = 32 << 10 };          /* of an ask or an answer, at most */
-enum { ASKS_QUEUED = 32 << 20 };        /* bytes of pushes on their way, before a push
-                                           waits */
+enum { ASKS_QUEUED = 32 << 20 };        /* bytes of pushes' asks on their way, before a
+                                           push waits */
+enum { ASK_LEAST = 1 << 10, ASK_SIZES = 6 };    /* room of asks: 1, 2, 4 … 32 KiB */
 enum { OWNERS_LANES = 16 };             /* asks of one peer that this rank has room for */
 enum { OWNERS_ANSWERS = 256 };          /* to one peer at a time */
 enum owners_tag { OWNERS_ASK, OWNERS_ANSWER, OWNERS_DONE };
@@ -50,6 +54,7 @@ struct descant_rows {
     float *block;
     size_t *first;                      /* (owners + 1) in places */
     _Atomic uint32_t missing;           /* asks without an answer; a futex */
+    _Atomic uint32_t held;              /* by so many: see above */
 };
 
 enum owners_op_kind {
@@ -72,8 +77,10 @@ struct ask {
     int owner;
     bool sent, answered;
     struct owners_op out, in;
-    unsigned char *answer;              /* (ASK_BYTES) made by the first fetch */
-    unsigned char message[];            /* (ASK_BYTES) */
+    int size;                           /* of ASK_SIZES */
+    size_t answer_room;
+    unsigned char *answer;              /* (answer_room) */
+    unsigned char message[];            /* (ASK_LEAST << size) */
 };
 
 /* A receive for what a peer asks. */
@@ -96,7 +103,7 @@ struct owners_peer {
     bool there, gone;                   /* gone: it was there */
     bool done;                          /* it asks for nothing more */
     bool told;                          /* that this rank asks for nothing more */
-    char word;                          /* that DONE is */
+    char word;                          /* DONE's bytes, of no meaning */
     struct owners_op said, heard;
     struct lane *lanes;                 /* (n_lanes) a ring; NULL: it has not come */
     uint64_t opened, served;            /* lanes so far */
@@ -118,17 +125,23 @@ struct service {
     struct owned *tables;
     int n_tables;
     struct owned_map map;
-    int rank;                           /* -1: all rows are here, and there is no link */
+    int rank;
     struct owners_stats stats;
     /* callers: */
     pthread_mutex_t lock;               /* guards the next three lines */
     struct descant_rows *free, *made;   /* made: all, for fini */
     struct ask *inbox, **inbox_last;
-    struct ask *free_asks, *made_asks;
-    _Atomic uint32_t queued;            /* bytes of pushes on their way; a futex */
+    struct ask *free_asks[ASK_SIZES], *made_asks;
+    _Atomic size_t queued;              /* bytes of pushes' asks on their way */
+    _Atomic uint32_t unqueued;          /* rung when these become few enough; a futex */
+    /* flags, sequentially consistent */
     _Atomic int status;                 /* why it has failed; 0. Set by the turning
                                            thread */
     _Atomic bool ends;                  /* this rank's callers ask for nothing more */
+    _Atomic bool gives_up;              /* the turning thread is to fail */
+    _Atomic int lost;                   /* 1 + a rank that others know to be gone; 0 */
+    bool over;                          /* all ranks have ended: the turning thread's,
+                                           then fini's */
     _Atomic uint32_t bell;              /* rung by callers where the link does not wake; a
                                            futex */
     /* the turning thread's: */
@@ -163,6 +176,11 @@ int service_turn(struct service *s);
 void service_sleep(struct service *s, uint64_t most_ns, uint32_t *bell);
 void service_wake(struct service *s);   /* any thread */
 void service_end(struct service *s);    /* any thread */
+void service_give_up(struct service *s);        /* any thread: it fails */
+/* Any thread: a rank has gone, or is silent for too long, as another link knows. */
+void service_lose(struct service *s, int rank);
+/* After FAILED: lets the others know that this rank is gone. */
+void service_part(struct service *s);
 
 /* --- batch.c: any thread --- */
 
@@ -172,16 +190,16 @@ descant_status batch_fetch(struct service *s, int table, const uint64_t *rows, s
 size_t batch_rows(const struct descant_rows *batch);
 /* Its rows, once all are here; NULL: the service has failed. */
 float *batch_wait(struct service *s, struct descant_rows *batch);
-/* The batch is given back, also where it fails. */
+/* The caller's part in the batch ends, also where it fails. */
 descant_status batch_push(struct service *s, struct descant_rows *batch,
                           const float *gradients, float rate);
-void batch_drop(struct service *s, struct descant_rows *batch);
 void batches_fini(struct service *s);
 
 /* --- for the files of the service --- */
 
-/* NULL: no memory. */
-struct ask *ask_take(struct service *s, bool fetches);
+/* With room for such a message, and such an answer; NULL: no memory. */
+struct ask *ask_take(struct service *s, size_t message, size_t answer);
+size_t ask_room(const struct ask *ask);         /* bytes of memory */
 void ask_give(struct service *s, struct ask *ask);
 void ask_post(struct service *s, struct ask *ask);      /* into the inbox */
 /* Of the turning thread. False: the service has failed. */
@@ -208,6 +226,8 @@ bool service_send(struct service *s, int rank, int tag, const void *p, size_t by
                   struct owners_op *op);
 bool service_receive(struct service *s, int rank, int tag, void *p, size_t bytes,
                      struct owners_op *op);
+/* The caller's, or an answer's, part in the batch ends. */
+void batch_let_go(struct service *s, struct descant_rows *batch);
 /* Counts gradients with NaN or Inf, and names the first rows. */
 void owners_bad(struct service *s, const struct owned *table, size_t bad, uint64_t row);
 

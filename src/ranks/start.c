@@ -163,6 +163,10 @@ descant_status ranks_beside(struct fabric *f, struct link **link,
                         "tables with owners need a second link between the ranks, which "
                         "%s has not", m->link->type->name);
     *link = m->link->type->beside(m->link, &entry, place);
+    if (!*link && entry.timed_out)
+        return log_fail(&f->log, DESCANT_TIMEOUT,
+                        "some of %d ranks did not come for the rows of tables in %g s",
+                        m->place.size, entry.start_s);
     if (!*link && m->place.fixed)
         return log_fail(&f->log, DESCANT_UNSUPPORTED, "%s", entry.why);
     return *link ? DESCANT_OK : entry.status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The parts of a job, for the files that implement descant.h: job.c (its beginning),
  * drive.c (its rounds), step.c (workers), shadow.c (the sync thread), outer.c (reloads),
- * end.c, owners.c, agree.c, deal.c, events.c, figures.c, peers.c, waits.c, world.c (MPI on one
- * host). */
+ * end.c, owners.c, agree.c, deal.c, events.c, figures.c, peers.c, waits.c, world.c (MPI on
+ * one host). */
 #ifndef JOB_H
 #define JOB_H
 
@@ -18,14 +18,13 @@ enum job_state {
     JOB_SERVES                  /* a hub that has started; it does not train */
 };
 
-/* Tables with owners (owners.c). The list is the caller's, before start; `service` has its
- * own rules from start on. */
+/* Tables with owners (owners.c). The list is the caller's, before start; `service` has
+ * its own rules from start on. */
 struct owners {
     struct owned *tables;
     size_t n, room;
-    int size;                           /* ranks that own rows */
-    void **memory;                      /* (n) of this rank's rows, where they are its own;
-                                           else NULL */
+    void *memory;                       /* this rank's rows, where it shares them with
+                                           nobody; else NULL */
     struct service service;
     bool made, runs;                    /* the service; its thread */
     pthread_t thread;

@@ -71,7 +71,9 @@ descant_status descant_owned_table(struct descant *job, const char *name,
 
 static int owners_of(const struct descant *job)
 {
-    int size = among_ranks(job) ? job->fabric->begins_with : 1;
+    const struct fabric *f = job->fabric;
+    int size = !among_ranks(job) ? 1 : f->fixed ? f->size : f->begins_with;
+
     return size < OWNED_SLICES ? size : OWNED_SLICES;
 }
 
@@ -91,10 +93,10 @@ char *owners_manifest(const struct descant *job, char *manifest)
             const struct descant_owned *x = &o->tables[k].shape;
             had += (size_t)snprintf(
                 more + had, room - had,
-                "owned %s: %llu rows of %zu floats, wire %d, optimizer %d (%g, %g, %g, %g), "
-                "spread %g, seed %llu, %d owners\n", o->tables[k].name,
-                (unsigned long long)x->rows, x->width, (int)x->wire, (int)x->optimizer, x->momentum,
-                x->beta1, x->beta2, x->epsilon, x->spread, (unsigned long long)x->seed,
+                "owned %s: %llu rows of %zu floats, wire %d, optimizer %d "
+                "(%g, %g, %g, %g), spread %g, seed %llu, %d owners\n", o->tables[k].name,
+                (unsigned long long)x->rows, x->width, (int)x->wire, (int)x->optimizer,
+                x->momentum, x->beta1, x->beta2, x->epsilon, x->spread, (unsigned long long)x->seed,
                 owners_of(job));
         }
     }
@@ -104,30 +106,35 @@ char *owners_manifest(const struct descant *job, char *manifest)
 
 /* --- memory --- */
 
-static descant_status place(struct descant *job, size_t k)
+/* One block for all tables. */
+static descant_status place_all(struct descant *job)
 {
     struct owners *o = &job->owners;
-    struct owned *table = &o->tables[k];
-    const struct fabric_type *type = job->fabric->type;
-    size_t bytes = owned_bytes(table, &o->service.map, o->service.rank);
-    char name[300];
+    const struct owned_map *map = &o->service.map;
+    int rank = o->service.rank;
+    size_t bytes = 64;                  /* so that a rank without rows has a block */
     void *memory = NULL;
 
-    if (bytes == SIZE_MAX)
-        return log_fail(&job->log, DESCANT_MEMORY, "table '%s' is larger than memory",
-                        table->name);
+    for (size_t k = 0; k < o->n; k++)
+        bytes += (owned_bytes(&o->tables[k], map, rank) + 63) / 64 * 64;
     if (among_ranks(job)) {
-        memory = o->memory[k] = memory_take(bytes + 1);
+        memory = o->memory = memory_take(bytes);
         if (!memory)
             return log_fail(&job->log, DESCANT_MEMORY, "no memory for the %zu bytes of "
-                            "this rank's rows of table '%s'", bytes, table->name);
+                            "this rank's rows", bytes);
     } else {
-        snprintf(name, sizeof name, "owned %zu %.256s", k, table->name);
-        descant_status status = type->share(job->fabric, name, bytes, &memory);
+        pthread_mutex_lock(&job->sharing);
+        descant_status status =
+            job->fabric->type->share(job->fabric, "rows with owners", bytes, &memory);
+        pthread_mutex_unlock(&job->sharing);
         if (status != DESCANT_OK)
             return status;
     }
-    owned_place(table, &o->service.map, o->service.rank, memory);
+    unsigned char *at = memory;
+    for (size_t k = 0; k < o->n; k++) {
+        owned_place(&o->tables[k], map, rank, at);
+        at += (owned_bytes(&o->tables[k], map, rank) + 63) / 64 * 64;
+    }
     return DESCANT_OK;
 }
 
@@ -135,7 +142,7 @@ static descant_status make_service(struct descant *job)
 {
     struct owners *o = &job->owners;
     struct link *link = NULL;
-    struct link_place at;
+    struct link_place at = {0};
     descant_status status =
         among_ranks(job) ? job->fabric->type->beside(job->fabric, &link, &at)
                          : DESCANT_OK;
@@ -144,36 +151,56 @@ static descant_status make_service(struct descant *job)
         return status;
     o->made = true;
     status = service_init(&o->service, link, &at, owners_of(job), &job->log);
-    o->memory = memory_take_array(o->n, sizeof *o->memory);
-    if (status == DESCANT_OK && !o->memory)
-        status = log_fail(&job->log, DESCANT_MEMORY, "no memory for %zu tables", o->n);
-    for (size_t k = 0; status == DESCANT_OK && k < o->n; k++)
-        status = place(job, k);
+    if (status == DESCANT_OK)
+        status = place_all(job);
     return status == DESCANT_OK ? service_open(&o->service, o->tables, (int)o->n)
                                 : status;
 }
 
 /* --- the thread --- */
 
-static void *serve(void *of)
+/* An owner that the job knows to be gone, or that is silent for too long: the link beside
+ * the job's may not see it. */
+static void look_for_lost(struct descant *job)
 {
-    struct owners *o = of;
-    struct service *s = &o->service;
-    uint64_t rest = LOOK_LEAST_NS;
-    uint32_t bell = 0;
+    struct service *s = &job->owners.service;
+
+    for (int rank = 0; rank < s->map.size; rank++)
+        if (notes_is_gone(&job->events.notes, rank))
+            service_lose(s, rank);
+}
+
+static void count_cpu(struct service *s)
+{
+    atomic_store_explicit(&s->stats.cpu_ns, clock_thread_cpu_ns(), memory_order_relaxed);
+}
+
+static void *serve_rows(void *of)
+{
+    struct descant *job = of;
+    struct service *s = &job->owners.service;
+    uint64_t rest = LOOK_LEAST_NS, looked = 0;
+    uint32_t bell = 0, turns = 0;
     int turn;
 
     while ((turn = service_turn(s)) == OWNERS_WORKED || turn == OWNERS_RESTS) {
+        uint64_t now = turn == OWNERS_RESTS || turns++ % 256 == 0 ? clock_now_ns() : 0;
+        if (now > looked + SLEEP_NS) {
+            look_for_lost(job);
+            count_cpu(s);
+            looked = now;
+        }
         if (turn == OWNERS_WORKED) {
             rest = LOOK_LEAST_NS;
             continue;
         }
-        atomic_store_explicit(&s->stats.cpu_ns, clock_thread_cpu_ns(),
-                              memory_order_relaxed);
         service_sleep(s, s->place.wakes ? SLEEP_NS : rest, &bell);
         rest = 2 * rest < LOOK_MOST_NS ? 2 * rest : LOOK_MOST_NS;
     }
-    atomic_store(&o->over, true);
+    if (turn == OWNERS_FAILED)
+        service_part(s);
+    count_cpu(s);
+    atomic_store(&job->owners.over, true);
     return NULL;
 }
 
@@ -188,21 +215,21 @@ descant_status owners_start(struct descant *job)
     if (status != DESCANT_OK || !among_ranks(job))
         return status;
     signals_hold(&before);
-    o->runs = !memory_refuse() && pthread_create(&o->thread, NULL, serve, o) == 0;
+    o->runs = !memory_refuse() && pthread_create(&o->thread, NULL, serve_rows, job) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return o->runs ? DESCANT_OK
                    : log_fail(&job->log, DESCANT_SYSTEM,
                               "no thread to serve the rows of tables");
 }
 
-/* A call has failed because the service has: why was logged by its thread. */
+/* A call has failed because the service has: its thread has logged why. */
 static descant_status owners_lost(struct descant *job, descant_status status)
 {
     int why = atomic_load(&job->owners.service.status);
 
-    return why ? log_fail(&job->log, (descant_status)why,
-                          "the rows of tables are lost to this trainer: an earlier line "
-                          "of the log says why") : status;
+    return why ? log_fail(NULL, (descant_status)why,
+                          "the rows of tables are lost to this trainer: the log says why")
+               : status;
 }
 
 /* Rows of each owner are fetched: an owner serves the asks of a rank in their order. */
@@ -221,7 +248,7 @@ descant_status owners_flush(struct descant *job)
         if (status != DESCANT_OK)
             return status;
         bool come = batch_wait(&o->service, batch) != NULL;
-        batch_drop(&o->service, batch);
+        batch_let_go(&o->service, batch);
         if (!come)
             return owners_lost(job, DESCANT_ENDED);
     }
@@ -254,23 +281,23 @@ static void stay(struct descant *job)
     }
 }
 
+/* A job that has not finished goes as if it had died: others may wait for its end. */
 void owners_stop(struct descant *job)
 {
     struct owners *o = &job->owners;
 
     if (o->runs) {
-        if (atomic_load(&job->failure))
-            atomic_store(&o->service.status, (int)DESCANT_ENDED);
-        service_end(&o->service);
+        if (atomic_load(&job->state) == JOB_FINISHED)
+            service_end(&o->service);
+        else
+            service_give_up(&o->service);
         stay(job);
         pthread_join(o->thread, NULL);
     }
     if (o->made)
         service_fini(&o->service);
-    for (size_t k = 0; k < o->n; k++) {
+    for (size_t k = 0; k < o->n; k++)
         owned_fini(&o->tables[k]);
-        memory_give(o->memory ? o->memory[k] : NULL);
-    }
     memory_give(o->memory);
     memory_give(o->tables);
     *o = (struct owners){0};
@@ -341,17 +368,16 @@ descant_status descant_rows_push(struct descant *job, struct descant_rows *batch
                                  const float *gradients, double rate)
 {
     descant_status status = check(job, "descant_rows_push");
-
-    if (status == DESCANT_OK && (!batch || (!gradients && batch_rows(batch))))
-        status = log_fail(&job->log, DESCANT_INVALID,
-                          "descant_rows_push: no batch, or no gradients");
-    if (status != DESCANT_OK || !batch)
-        return status;
     float step = (float)rate;
-    if (!(step * 0 == 0)) {
-        batch_drop(&job->owners.service, batch);
-        return log_fail(&job->log, DESCANT_INVALID, "descant_rows_push: the rate is %g",
-                        rate);
+
+    if (status != DESCANT_OK)
+        return status;
+    if (!batch)
+        return log_fail(&job->log, DESCANT_INVALID, "descant_rows_push: no batch");
+    if ((!gradients && batch_rows(batch)) || !(step * 0 == 0)) {
+        batch_let_go(&job->owners.service, batch);
+        return log_fail(&job->log, DESCANT_INVALID,
+                        "descant_rows_push: no gradients, or the rate is %g", rate);
     }
     status = batch_push(&job->owners.service, batch, gradients, step);
     return status == DESCANT_OK ? status : owners_lost(job, status);
@@ -362,7 +388,7 @@ descant_status descant_rows_drop(struct descant *job, struct descant_rows *batch
     descant_status status = check(job, "descant_rows_drop");
 
     if (status == DESCANT_OK && batch)
-        batch_drop(&job->owners.service, batch);
+        batch_let_go(&job->owners.service, batch);
     return status;
 }
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """descant.Embedding: rows with owners as a module, over TCP and in shared memory."""
 
+import copy
 import os
+import pickle
 import random
 import socket
 import unittest
@@ -48,17 +50,21 @@ def over_tcp(size, body):
 
 class Embeddings(unittest.TestCase):
     def test_a_step_is_that_of_nn_embedding(self):
-        """Of each optimizer, by a module of PyTorch with the same values and its own optimizer."""
-        for name, make in (("sgd", lambda p: torch.optim.SGD(p, 0.1)),
-                           ("adagrad", lambda p: torch.optim.Adagrad(p, 0.1, eps=1e-8))):
-            net = Net(40, optimizer=name, lr=0.1)
+        """By a module of PyTorch with the same values and its own optimizer. A row is in each batch,
+        since PyTorch's momentum moves those that are in none, too."""
+        for name, more, make in (
+                ("sgd", {}, lambda p: torch.optim.SGD(p, 0.1)),
+                ("sgd", {"momentum": 0.9}, lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)),
+                ("adagrad", {}, lambda p: torch.optim.Adagrad(p, 0.1, eps=1e-8)),
+                ("adam", {}, lambda p: torch.optim.Adam(p, 0.1))):
+            net = Net(40, optimizer=name, lr=0.1, **more)
             with descant.attach(net, plan="none") as sync:
                 every = torch.arange(40)
                 with torch.no_grad():
                     table = nn.Parameter(net.rows(every).clone())
                 optimizer = make([table])
                 for step in range(20):
-                    ids = torch.randint(40, (8, 3))
+                    ids = torch.cat([torch.randint(40, (20, 2)), torch.randperm(40).view(20, 2)], 1)
                     net(ids).square().sum().backward()
                     like = net.out(nn.functional.embedding(ids, table).sum(1))[:, 0]
                     optimizer.zero_grad()
@@ -120,6 +126,33 @@ class Embeddings(unittest.TestCase):
         values = torch.tensor(one)
         for piece in pieces:
             torch.testing.assert_close(values[piece["rows"]], piece["records"][:, :3])
+
+    def test_what_was_asked_for_ahead_is_used(self):
+        """Each batch is fetched once, however many are under way, and with others in between."""
+        net = Net(50, 2)
+        with descant.attach(net, plan="none") as sync:
+            batches = [torch.randint(50, (6,)) for _ in range(12)]
+            for ids in batches[:3]:
+                net.rows.prefetch(ids)
+            for k, ids in enumerate(batches):
+                if k + 3 < len(batches):
+                    net.rows.prefetch(batches[k + 3])
+                if k % 4 == 0:
+                    net.eval()
+                    net.rows(torch.arange(50))
+                    net.train()
+                net.rows(ids).sum().backward()
+            each = sum(len(ids.unique()) for ids in batches)
+            self.assertEqual(sync.stats()["rows_fetched"], each + 3 * 50)
+            self.assertEqual(sync.stats()["rows_pushed"], each)
+
+    def test_a_copy_has_no_rows(self):
+        net = Net(5, 2)
+        with descant.attach(net, plan="none"):
+            net(torch.tensor([[1]]))
+            for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+                refused(self, lambda: other(torch.tensor([[1]])), "attach")
+                self.assertEqual(other.rows.lr, net.rows.lr)
 
     def test_what_needs_no_gradient_gives_none(self):
         net = Net(20, 2)

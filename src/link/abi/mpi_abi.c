@@ -5,7 +5,8 @@
  * The requests that are open lie together in one array, so that one MPI_Testsome looks at
  * all of them and makes the library's progress once. MPI is initialised with
  * MPI_THREAD_SERIALIZED: one thread at a time calls it, but not always the same one; or,
- * where there will be a link beside this one, with MPI_THREAD_MULTIPLE. It is finalised when the process exits, so that jobs can follow one another, and only when
+ * where there will be a link beside this one, with MPI_THREAD_MULTIPLE. It is finalised
+ * when the process exits, so that jobs can follow one another, and only when
  * every link has gone down together: a process that failed just exits, and its launcher
  * then ends the others. */
 #include "link/link.h"
@@ -162,8 +163,8 @@ static bool initialise(struct link_entry *entry, const char **threads)
     if (level == MPI_THREAD_SERIALIZED) {
         snprintf(entry->why, sizeof entry->why,
                  "this process has a job over MPI open: two at "
-                 "once, or one and its tables with owners, call MPI from two threads, for "
-                 "which the program must have called MPI_Init_thread with "
+                 "once, or one and its tables with owners, call MPI from two threads, "
+                 "for which the program must have called MPI_Init_thread with "
                  "MPI_THREAD_MULTIPLE, or have set options.owned");
         return false;
     }
