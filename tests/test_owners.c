@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { RANKS = 8, ROWS = 5000, WIDTH = 3, SEEDS = 30 };
+enum { RANKS = 64, FEW = 8, ROWS = 5000, WIDTH = 3, SEEDS = 30 };
 
 extern const struct kernels kernels_avx2, kernels_avx512;
 
@@ -547,7 +547,7 @@ static void end_all(void)
 START_TEST(all_that_is_pushed_arrives_once)
 {
     struct rng rng;
-    int ranks = 1 + _i % RANKS;
+    int ranks = 1 + _i % FEW;
 
     rng_init(&rng, (uint64_t)_i);
     memset(pushed, 0, sizeof pushed);
@@ -663,6 +663,40 @@ START_TEST(an_owner_that_dies_ends_it_for_all)
         float g[8 * WIDTH] = {0};
         ck_assert_int_eq(batch_push(&sides[0].service, batch, g, 1), DESCANT_ENDED);
     }
+    close_world();
+}
+END_TEST
+
+/* However many ranks: a row costs its values, its gradient, two ids, and a part of two heads. */
+START_TEST(bytes_follow_the_law)
+{
+    enum { BATCH = 3328 };
+    static const int sizes[] = {2, 16, 64};
+    static uint64_t rows[BATCH];
+    static float g[BATCH * WIDTH];
+    int ranks = sizes[_i];
+    uint64_t bytes = 0, served = 0;
+    struct rng rng;
+
+    rng_init(&rng, 3);
+    open_world((struct simulated_options){.seed = 3, .bytes_per_s = 1e9}, ranks, ranks);
+    for (int k = 0; k < ranks; k++) {
+        for (int i = 0; i < BATCH; i++)
+            rows[i] = rng_next(&rng) % ROWS;
+        struct descant_rows *batch = fetch(k, rows, BATCH);
+        ck_assert_ptr_nonnull(rows_of(k, batch));
+        ck_assert_int_eq(batch_push(&sides[k].service, batch, g, 1), DESCANT_OK);
+    }
+    run(1000000000);
+    for (int k = 0; k < ranks; k++) {
+        bytes += sides[k].service.stats.bytes;
+        served += sides[k].service.stats.served;
+    }
+    double remote = (double)ranks * BATCH * (ranks - 1) / ranks, law = 2 * remote * (8 * WIDTH + 8);
+    ck_assert(fabs((double)served / (2 * remote) - 1) < 0.02);
+    ck_assert_msg((double)bytes > 0.98 * law && (double)bytes < 1.1 * law, "%g of the law",
+                  (double)bytes / law);
+    end_all();
     close_world();
 }
 END_TEST
@@ -873,6 +907,7 @@ int main(void)
     tcase_add_test(rows, bad_shapes_are_refused);
     tcase_add_loop_test(ranks, all_that_is_pushed_arrives_once, 0, SEEDS);
     tcase_add_loop_test(ranks, all_arrives_in_fewer_bits, 1, 3);
+    tcase_add_loop_test(ranks, bytes_follow_the_law, 0, 3);
     tcase_add_test(ranks, a_rank_reads_its_own_pushes);
     tcase_add_loop_test(ranks, cuts_that_heal_lose_nothing, 0, SEEDS / 3);
     tcase_add_loop_test(ranks, an_owner_that_dies_ends_it_for_all, 0, 2);
