@@ -406,6 +406,7 @@ static void open_side(int rank)
         shape_of((UINT64_C(1) << 33) + 1, 700, DESCANT_ROWS_SGD)};     /* ids of 8 bytes */
 
     shapes[0].wire = wire;
+    memset(&side->service, 0, sizeof side->service);
     ck_assert_ptr_nonnull(link);
     ck_assert_int_eq(service_init(&side->service, link, &at, owners, &log), DESCANT_OK);
     for (int k = 0; k < 2; k++) {

@@ -4,8 +4,6 @@
  * one that owns rows serves until all have told it, or are gone. */
 #include "owners/service.h"
 
-#include <string.h>
-
 #define END_NS UINT64_C(10000000000)    /* for owners that were never there */
 #define PART_NS UINT64_C(10000000)
 
@@ -17,7 +15,6 @@ descant_status service_init(struct service *s, struct link *link,
                             const struct link_place *place, int owners,
                             const struct log *log)
 {
-    memset(s, 0, sizeof *s);
     s->log = *log;
     pthread_mutex_init(&s->lock, NULL);
     s->inbox_last = &s->inbox;

@@ -159,8 +159,9 @@ struct service {
 
 enum { OWNERS_WORKED = 1, OWNERS_RESTS, OWNERS_ENDED, OWNERS_FAILED };
 
-/* link NULL: all rows are here. Else the service has it, and closes it. owners: ranks
- * that have rows. service_fini follows, also where it fails. */
+/* Of a service that is all zeros, whose figures others may read already. link NULL: all
+ * rows are here. Else the service has it, and closes it. owners: ranks that have rows.
+ * service_fini follows, also where it fails. */
 descant_status service_init(struct service *s, struct link *link,
                             const struct link_place *place, int owners,
                             const struct log *log);
