@@ -170,14 +170,16 @@ static void begin(int rank, int size, int founders)
 
 static void prepare(bool tcp)
 {
-    struct tcp_options at;
+    struct tcp_options at, rows;
 
     snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
     unlink(said_file);
     page = share_memory(sizeof *page);
     if (tcp) {
         tcp_test_address(&at, "127.0.0.1", MOST);
-        snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=%d,dead=2s", at.port, MOST);
+        tcp_test_address(&rows, "127.0.0.1", MOST);
+        snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=%d,dead=2s,rows=%s", at.port,
+                 MOST, rows.port);
     } else {
         new_address("");
         snprintf(address, sizeof address, "%s", job_address);
@@ -199,6 +201,8 @@ START_TEST(all_that_is_pushed_arrives_once)
 
     plan = plans[_i % 5];
     prepare(_i < 6);
+    if (_i == 1)
+        *strstr(address, ",rows=") = 0;         /* the next port */
     for (int k = 0; k < size; k++)
         begin(k, size, size);
     for (int k = 0; k < size; k++)
@@ -342,6 +346,21 @@ START_TEST(calls_that_cannot_be_are_refused)
 }
 END_TEST
 
+START_TEST(there_is_no_port_after_the_last)
+{
+    struct descant *job = open_job("tcp:127.0.0.1:65535", "shadow-ma", 0, 1);
+    struct descant_owned of = shape();
+    int table;
+
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", 10));
+    ck_assert_int_eq(descant_owned_table(job, "rows", &of, &table), DESCANT_OK);
+    ck_assert_int_eq(descant_start(job), DESCANT_BAD_ADDRESS);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "no port after 65535: give rows=PORT"));
+    descant_close(job);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
 static int start_with(int rank, size_t width)
 {
     struct descant *job = open_job(address, "shadow-ma", rank, 2);
@@ -409,6 +428,7 @@ int main(void)
     tcase_add_loop_test(jobs, an_owner_that_is_killed_ends_it_for_all, 0, 3);
     tcase_add_test(refused, calls_that_cannot_be_are_refused);
     tcase_add_test(refused, tables_that_differ_are_refused);
+    tcase_add_test(refused, there_is_no_port_after_the_last);
     tcase_add_test(refused, a_star_has_no_owners);
     return run_cases(jobs, refused, NULL);
 }
