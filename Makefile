@@ -412,6 +412,7 @@ DEAL_SEEDS := 1-3000
 faults faults-million: $(B)/tests/faults
 	@$(B)/tests/faults $(SEEDS)
 	@$(B)/tests/faults $(SEEDS) -q
+	@$(B)/tests/faults $(SEEDS) -q -f
 	@$(B)/tests/faults $(SEEDS) -s
 	@$(B)/tests/faults $(DEAL_SEEDS) -d
 

@@ -2,10 +2,11 @@
 /* Seeded schedules of deaths, cuts, partitions, pauses, slow hosts, leavings and comings,
  * through the protocol of ranks on 2 to 16 of them, in virtual time:
  *
- *     faults [FROM[-TO]] [-v] [-a] [-q] [-d] [-s] seeds; -v: tells what happens. Other
- *                                         worlds: -a: they make agreements, too; -q: means
- *                                         do not wait for all; -d: they are dealt items;
- *                                         -s: the last rank is a hub
+ *     faults [FROM[-TO]] [-v] [-a] [-q] [-d] [-s] [-f]    seeds; -v: tells what happens.
+ *                                         Other worlds: -a: they make agreements, too; -q:
+ *                                         means do not wait for all; -d: they are dealt
+ *                                         items; -s: the last rank is a hub; -f: over a
+ *                                         fixed link, where nobody dies, comes or leaves
  *
  * Each world trains, or sends parcels, through FAULTS_S seconds of faults, and then
  * without. It is to be safe all the time (ranks_world.h); and once the faults have ended
@@ -25,6 +26,7 @@
 #define STEP_S 0.3
 #define AGREE_S 0.2
 #define LEAVES_S (1.8 * DEAD_S)     /* less than the time after which a rank just goes */
+#define FIXED_LEAVES_S 3            /* there a rank that rests looks each 1.25 s */
 
 #define LONG_PARCEL 1.1e6       /* bytes */
 
@@ -69,6 +71,7 @@ static int count(enum trainer_state state)
     return n;
 }
 
+/* A fixed link does not tell who is silent, so there rounds wait for those that are in them. */
 static void happen(void)
 {
     double now = world_now(&w), lasts = chance() * chance() * 6 * DEAD_S;
@@ -76,7 +79,7 @@ static void happen(void)
 
     if (one < 0)
         return;
-    switch (below(9)) {
+    switch (w.options.fixed ? 1 + below(5) : below(9)) {
     case 0:
         world_fault(&w, below(2) ? SIMULATED_DIE : SIMULATED_VANISH, now, 0, one, 0, 0);
         break;
@@ -174,6 +177,7 @@ static void check_items(uint64_t before)
 static void check_end(void)
 {
     bool goes_on = world_may_go_on(&w);
+    double leaves_s = w.options.fixed ? FIXED_LEAVES_S : LEAVES_S;
 
     for (int k = 0; k < w.options.ranks && !*w.why; k++)
         world_finish(&w, k);
@@ -181,10 +185,10 @@ static void check_end(void)
     for (int k = 0; k < w.options.ranks && !*w.why; k++)
         if (w.trainers[k].finished && !w.trainers[k].open)
             world_leave(&w, k);
-    world_run(&w, LEAVES_S);
+    world_run(&w, leaves_s);
     for (int k = 0; k < w.options.ranks && goes_on && !*w.why; k++)
         if (w.trainers[k].state == TRAINER_LEAVES)
-            snprintf(w.why, sizeof w.why, "rank %d has not left within %g s", k, LEAVES_S);
+            snprintf(w.why, sizeof w.why, "rank %d has not left within %g s", k, leaves_s);
     world_run(&w, GOES_ON_S);
     for (int k = 0; k < w.options.ranks && goes_on && !*w.why; k++)
         if (w.trainers[k].state == TRAINER_TRAINS && !is_hub(k) &&
@@ -224,7 +228,7 @@ static void check_parcels(double bytes_per_s)
 
 /* False: it has failed. */
 static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums, bool deals,
-                     bool stars)
+                     bool stars, bool fixed)
 {
     struct simulated_options options = {.seed = seed};
     struct rng rng;
@@ -236,14 +240,16 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums, boo
     options.bytes_per_s = 1e6 + 1e8 * rng_uniform(&rng);
     int founders = 1 + (int)(rng_uniform(&rng) * options.ranks);
     options.star = stars;
-    founders = stars && founders < 2 ? 2 : founders;
+    founders = fixed ? options.ranks : stars && founders < 2 ? 2 : founders;
+    options.fixed = fixed;
+    options.per_host = fixed && rng_uniform(&rng) < 0.3 ? 2 : 0;
     world_open(&w, &options, founders);
     w.n = rng_uniform(&rng) < 0.05 ? 9000 : WORLD_FLOATS;
     w.wire = rng_uniform(&rng) < 0.2 ? WIRE_Q8 : WIRE_F32;
     w.elastic = w.wire == WIRE_F32 && rng_uniform(&rng) < 0.25;
     w.hasty = rng_uniform(&rng) < 0.5;
-    w.rows = rng_uniform(&rng) < 0.4;
-    w.post = rng_uniform(&rng) < 0.1 && !stars;
+    w.rows = rng_uniform(&rng) < 0.4 && !fixed;
+    w.post = rng_uniform(&rng) < 0.1 && !stars && !fixed;
     w.long_parcels = rng_uniform(&rng) < 0.1;
     w.agree_ns = agrees && !w.post ? (uint64_t)(AGREE_S * 1e9) : 0;
     w.deals = deals && !w.post;
@@ -292,6 +298,7 @@ int main(int argc, char **argv)
 {
     unsigned long long from = 1, to = 1000, failed = 0;
     bool verbose = false, agrees = false, quorums = false, deals = false, stars = false;
+    bool fixed = false;
     int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), status;
     char *end;
 
@@ -301,6 +308,7 @@ int main(int argc, char **argv)
         quorums |= strcmp(argv[i], "-q") == 0;
         deals |= strcmp(argv[i], "-d") == 0;
         stars |= strcmp(argv[i], "-s") == 0;
+        fixed |= strcmp(argv[i], "-f") == 0;
     }
     if (argc > 1) {
         from = to = strtoull(argv[1], &end, 10);
@@ -315,7 +323,7 @@ int main(int argc, char **argv)
         pid_t pid = fork();
         for (unsigned long long seed = from + (unsigned)k; pid == 0 && seed <= to;
              seed += (unsigned)cores)
-            figures.failed += !run_seed(seed, verbose, agrees, quorums, deals, stars);
+            figures.failed += !run_seed(seed, verbose, agrees, quorums, deals, stars, fixed);
         if (pid == 0) {
             figures.cpu_s = (double)clock() / CLOCKS_PER_SEC;
             all[k] = figures;

@@ -9,7 +9,7 @@
 
 #define NS 1e9
 
-enum { TURNS_AT_ONCE = 100000 /* without time going on */ };
+enum { TURNS_AT_ONCE = 100000 /* without time going on */, WORDS_MOST = 64 };
 
 /* --- the fabric --- */
 
@@ -514,12 +514,23 @@ static bool is_without_rows(const struct ranks_world *w, int rank)
            atomic_load_explicit(&t->f->others, memory_order_relaxed) == 0;
 }
 
+/* 6 */
+static void check_words(struct ranks_world *w, int rank)
+{
+    const struct ranks *m = ranks_of(w->trainers[rank].f);
+
+    for (int k = 0; k < w->options.ranks; k++)
+        if (m->peers[k].words_out > WORDS_MOST)
+            wrong(w, rank, "%d words are on their way to rank %d", m->peers[k].words_out, k);
+}
+
 static void train(struct ranks_world *w, int rank)
 {
     struct world_trainer *t = &w->trainers[rank];
     uint64_t now = simulated_now(w->link);
     struct fabric_part part;
 
+    check_words(w, rank);
     if (!is_hub(w, rank) && world_rows_turn(w, rank))
         return;
     if (is_without_rows(w, rank)) {

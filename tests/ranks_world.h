@@ -17,7 +17,8 @@
  *   3 no peer is refused and no trainer fails, unless the test expects it
  *   4 a state that is taken is of one version, and of one exchange of its giver
  *   5 of what all bring to an encoded mean and owe before it, nothing is lost and nothing
- *     is twice in it and in what they owe then */
+ *     is twice in it and in what they owe then
+ *   6 few words wait for a rank that takes none */
 #ifndef RANKS_WORLD_H
 #define RANKS_WORLD_H
 

@@ -56,7 +56,7 @@ static struct word_facts facts_for(uint32_t what)
 static bool by_any(uint32_t what)
 {
     return what == WORD_FENCE || what == WORD_PROPOSE || what == WORD_STANDS ||
-           what == WORD_TAKE || what == WORD_ALIVE ||
+           what == WORD_ALIVE ||
            what == WORD_AGREE_HAVE || what == WORD_BULLETIN;
 }
 
@@ -144,6 +144,9 @@ static void fill(uint32_t what)
     case WORD_HERE:
         letter.word.ledger = (struct ranks_ledger){
             .generation = 1, .epoch = 1, .arrival = 1, .about = -1};
+        break;
+    case WORD_TAKE:
+        letter.word.ledger = (struct ranks_ledger){.generation = 1, .epoch = 1, .about = 2};
         break;
     case WORD_GO:
         fill_go(EXCHANGE_MEAN);
@@ -515,6 +518,50 @@ START_TEST(a_place_on_a_host_is_one_rank_s)
 }
 END_TEST
 
+/* Under a quorum rounds are made without a rank, which is told of them, and may be hollow. */
+START_TEST(a_round_may_be_without_this_rank_under_a_quorum)
+{
+    char why[CHECK_WHY];
+
+    for (int quorum = 0; quorum < 2; quorum++) {
+        fill(WORD_GO);
+        struct word_facts facts = facts_for(WORD_GO);
+        facts.quorum = quorum;
+        seat(0)->rank = 0;
+        seat(0)->host = 0;
+        ck_assert(word_is_good(&facts, 0, &letter.word, bytes, why) == quorum);
+        fill(WORD_GO);
+        fill_go(EXCHANGE_STATE);
+        letter.word.source = SELF;
+        ck_assert(word_is_good(&facts, 0, &letter.word, bytes, why) == quorum);
+        seat(0)->host = 1 - seat(0)->host;
+        ck_assert(!word_is_good(&facts, 0, &letter.word, bytes, why));
+    }
+}
+END_TEST
+
+/* Over a fixed link the coordinator alone says TAKE, in the one epoch that there is. */
+START_TEST(a_version_to_take_suits_the_link)
+{
+    char why[CHECK_WHY];
+
+    for (int fixed = 0; fixed < 2; fixed++) {
+        place.fixed = fixed;
+        fill(WORD_TAKE);
+        const struct word_facts facts = facts_for(WORD_TAKE);
+        ck_assert(word_is_good(&facts, 2, &letter.word, bytes, why) == !fixed);
+        letter.word.ledger.generation = 2;
+        ck_assert(good(WORD_TAKE) == !fixed);
+        fill(WORD_TAKE);
+        letter.word.ledger.epoch = 2;
+        ck_assert(good(WORD_TAKE) == !fixed);
+        fill(WORD_TAKE);
+        letter.word.ledger.ballot = 4;
+        ck_assert(good(WORD_TAKE) == !fixed);
+    }
+}
+END_TEST
+
 START_TEST(a_state_comes_from_one_of_its_members)
 {
     for (int source = -2; source <= SIZE; source++) {
@@ -691,6 +738,8 @@ int main(void)
     tcase_add_test(words, a_round_comes_once);
     tcase_add_test(words, a_place_on_a_host_is_one_rank_s);
     tcase_add_test(words, a_state_comes_from_one_of_its_members);
+    tcase_add_test(words, a_round_may_be_without_this_rank_under_a_quorum);
+    tcase_add_test(words, a_version_to_take_suits_the_link);
     tcase_add_test(words, a_mean_is_of_what_was_asked_for);
     tcase_add_test(words, a_run_is_as_good_as_its_seats);
     tcase_add_test(words, runs_have_the_seats_that_are_put_in);

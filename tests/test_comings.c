@@ -924,6 +924,7 @@ static void run_faults(const char *seeds)
 START_TEST(worlds_of_faults)
 {
     run_faults("1-60");
+    run_faults("1-60 -q -f");
 }
 END_TEST
 
@@ -941,14 +942,17 @@ END_TEST
  * round that its coordinator ended, and had given up at that moment for a newcomer. Under
  * a quorum: a round that had lost a part, and for which its member waited for ever; a base
  * of a leaver that had the list alone; a reload taken for a base, by a member that had had
- * its list before. */
+ * its list before. The same over a fixed link, where no word is said again: a donor that
+ * began to bring a state for all; a member that was told to take what it had; a version that
+ * its coordinator did not ask for again; a coordinator without its version's state. */
 static const char *const rare[] = {"132025", "236894", "38427",  "60872",  "82939",
                                    "20444",  "544647", "631821", "807060", "767234",
                                    "531035", "993704", "993733", "3845",   "2033873",
                                    "32714",  "36315",  "184522", "270018", "222737",
                                    "193140", "208498", "625253", "450035", "357136",
                                    "708067", "392430", "664041", "15158", "6024 -q", "14214 -q",
-                                   "339 -q"};
+                                   "339 -q", "278 -q -f", "270 -q -f", "1626 -q -f",
+                                   "163 -q -f -d"};
 
 START_TEST(rare_worlds)
 {

@@ -207,6 +207,37 @@ START_TEST(encoded_means_train_as_well)
 }
 END_TEST
 
+/* One of four makes a step in ten times the time of the others, who make their rounds without it,
+ * over a fixed link and where trainers come and go; and its own work counts. */
+START_TEST(a_quorum_trains_without_the_slow)
+{
+    static const char *const plans[] = {"ma,every=4,quorum=3", "bmuf,every=8,quorum=0.75",
+                                        "ma,every=4,merge=delta,quorum=2", "shadow-delta,quorum=3",
+                                        "dasgd-delta,every=8,delay=4,quorum=3"};
+    static const double slow[4] = {1, 1, 1, 10}, at_start[4] = {0};
+    float start[N] = {0};
+    for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
+        static struct problem problem;
+        problem.noise = 0.5;
+        for (int i = 0; i < 4; i++)
+            rng_init(&problem.rng[i], (uint64_t)i + 1);
+        struct simulation_options o = {.plan = plans[p], .trainers = 4, .n = N, .start = start,
+                                       .gradient = noisy, .context = &problem, .rate = 0.05,
+                                       .steps = 600, .step_s = 1e-3, .slow = slow,
+                                       .join_s = _i ? at_start : NULL, .fabric = &simulated_ranks,
+                                       .world = {.latency_s = 1e-4, .seed = 3}};
+        struct simulation *s;
+        ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
+        double end = loss(simulation_look(s, 3).w), begin = loss(start);
+        uint64_t fast = simulation_look(s, 1).rounds, late = simulation_look(s, 3).rounds;
+        simulation_destroy(s);
+        ck_assert_msg(end < 0.05 * begin, "%s: loss %g of %g", plans[p], end, begin);
+        ck_assert_msg(strncmp(plans[p], "shadow", 6) == 0 || fast > 600 / 9,
+                      "%s: %d rounds, %d of the slow one", plans[p], (int)fast, (int)late);
+    }
+}
+END_TEST
+
 /* ------------------------------------------------------------------ kept progress */
 
 static void slope(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
@@ -290,6 +321,7 @@ int main(void)
     tcase_add_test(all, a_step_that_lags_is_said);
     tcase_add_test(all, a_joiner_takes_the_same_outer_step);
     tcase_add_loop_test(all, encoded_means_train_as_well, 0, 2);
+    tcase_add_loop_test(all, a_quorum_trains_without_the_slow, 0, 2);
     tcase_add_test(all, pull_keeps_what_the_formula_says);
     tcase_add_test(all, block_keeps_what_the_formula_says);
     tcase_add_test(all, a_thousand_replicas_run);

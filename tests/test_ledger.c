@@ -66,7 +66,8 @@ struct node {
 
 struct world {
     int ranks, n_words, n_versions, n_epochs;
-    bool fixed;
+    bool fixed, quorum;
+    int stopped;                /* does nothing and takes no words; 0: nobody */
     bool blames;                /* in eight rounds of sixteen all wait for the same member */
     int top;                    /* the newest version that is built upon */
     uint64_t now, generations;
@@ -184,7 +185,8 @@ static void check_held(struct world *w, int r)
     struct ledger_version held = ledger_view(ledger_of(w, r)).held;
     int v = find_version(w, held);
 
-    if (!held.epoch || w->fixed)        /* one at its end knows of no round but its own */
+    /* one at its end knows of no round but its own */
+    if (!held.epoch || (w->fixed && !w->quorum))
         return;
     ledger_merged(ledger_of(w, r), merged);
     for (int i = 0; v >= 0 && i < w->ranks; i++)
@@ -200,7 +202,7 @@ static void check_lost(struct world *w, int r)
     struct ledger_view view = ledger_view(ledger_of(w, r));
     int now = find_version(w, view.held), v = find_version(w, node->held);
 
-    if (now < 0 || w->fixed)
+    if (now < 0 || (w->fixed && !w->quorum))
         return;
     while (v >= 0 && !is_upon(w, now, v)) {
         const struct ledger_entry *in = &w->version[v].in[r];
@@ -494,6 +496,7 @@ static struct world *create_with(int ranks, int members, int quorum, bool fixed)
     memset(first, 0, sizeof first);
     w->ranks = ranks;
     w->fixed = fixed;
+    w->quorum = quorum > 0;
     w->ledger_bytes = ledger_bytes(ranks);
     w->n_versions = 1;
     w->version[0].id = (struct ledger_version){1, 0};
@@ -909,8 +912,9 @@ START_TEST(two_sets_that_may_go_on_share_a_member)
 }
 END_TEST
 
-/* The first word of some peer to some other, as a link that loses nothing brings it; a
- * round that has closed waits for the end of the one before. */
+/* The first word of some peer to some other, as a link that loses nothing brings it. A
+ * round that has closed waits for the end of the one before; of a round without it, a member
+ * that is in one hears nothing. */
 static bool deliver_one(struct world *w, struct rng *rng)
 {
     int i = w->n_words ? below(rng, w->n_words) : 0;
@@ -919,10 +923,30 @@ static bool deliver_one(struct world *w, struct rng *rng)
         if (w->word[j].word.from == w->word[i].word.from &&
             w->word[j].word.to == w->word[i].word.to)
             i = j;
-    if (!w->n_words || (w->word[i].word.what == LEDGER_GO &&
-                        ledger_view(ledger_of(w, w->word[i].word.to)).open))
+    if (!w->n_words || (w->stopped && w->word[i].word.to == w->stopped))
         return false;
-    return deliver(w, i, false);
+    const struct said_word *m = &w->word[i];
+    int to = m->word.to;
+    if (m->word.what != LEDGER_GO || !ledger_view(ledger_of(w, to)).open)
+        return deliver(w, i, false);
+    if (m->list[to].seq)
+        return false;
+    bool in = ledger_of(w, to)->seats[to].in != 0;
+    if (!in)
+        return deliver(w, i, false);
+    memmove(&w->word[i], &w->word[i + 1], (size_t)(w->n_words - i - 1) * sizeof *m);
+    memset(&w->word[--w->n_words], 0, sizeof *m);
+    return true;
+}
+
+/* However long a member takes no words: of its rounds, of one without it, of a version. */
+static void check_waiting(struct world *w)
+{
+    int waiting[MOST] = {0};
+
+    for (int i = 0; i < w->n_words; i++)
+        if (w->word[i].word.what != LEDGER_HERE && ++waiting[w->word[i].word.to] > 3)
+            refute(w, "words pile up");
 }
 
 /* Members make rounds, come to their end, and retire, in any order: what each of them has
@@ -931,6 +955,9 @@ static void any_event(struct world *w, struct rng *rng, int i)
 {
     int r = below(rng, w->ranks), what = below(rng, 100);
 
+    check_waiting(w);
+    if (w->stopped && r == w->stopped && what >= 60)
+        return;
     if (what < 60)
         deliver_one(w, rng);
     else if (what < 75 && !ledger_of(w, r)->retired)
@@ -939,6 +966,8 @@ static void any_event(struct world *w, struct rng *rng, int i)
         whole(w, r);
     else if (what < 95)
         tick(w, r, (uint64_t)below(rng, LAZY_NS));
+    else if (what < 98)
+        took(w, r);
     else if (what == 98 && i > 300)
         w->node[r].finishes = true;
     else if (what == 99 && i > 600 && !ledger_of(w, r)->ready) {
@@ -956,9 +985,13 @@ START_TEST(where_nobody_is_lost_nothing_is_said_twice)
         rng_init(&rng, seed);
         int ranks = 1 + below(&rng, 8), open = 1;
         uint64_t done[8];
-        struct world *w = create_with(ranks, ranks, 0, true);
-        for (int i = 0; i < 2000 && !w->wrong; i++)
+        int quorum = seed % 2 ? 0 : 1 + below(&rng, ranks);
+        struct world *w = create_with(ranks, ranks, quorum, true);
+        for (int i = 0; i < 2000 && !w->wrong; i++) {
+            w->stopped = w->quorum && i / 250 % 2 ? ranks - 1 : 0;
             any_event(w, &rng, i);
+        }
+        w->stopped = 0;
         for (int r = 0; r < ranks; r++)
             w->node[r].finishes = true;
         for (int i = 0; i < 20000 && open && !w->wrong; i++) {
@@ -1189,6 +1222,113 @@ START_TEST(who_is_aside_helps_to_make_a_quorum)
     tick(w, 0, GRACE_NS + 2);
     deliver_all(w);
     ck_assert(l->open && l->seats[3].in && !l->seats[2].in);
+    free(w);
+}
+END_TEST
+
+/* A round of the others, which ends before the one behind has the version before it; that one
+ * arrives in its midst. Returns whether the round was made at once. */
+static bool chased_round(struct world *w, int behind)
+{
+    struct ledger *l = ledger_of(w, 0);
+
+    for (int r = 4; r-- > 0;)
+        if (r != behind)
+            ready(w, r);
+    deliver_all(w);
+    tick(w, 0, GRACE_NS);
+    deliver_all(w);
+    bool closed = l->open;
+    tick(w, 0, closed ? 0 : ROUND_NS);
+    took(w, behind);
+    ready(w, behind);
+    deliver_all(w);
+    ck_assert(l->open && (closed || l->seats[behind].in));
+    tick(w, 0, ROUND_NS);
+    for (int r = 4; r-- > 0;)
+        whole(w, r);
+    deliver_all(w);
+    return closed;
+}
+
+/* Three of four are enough, and the last one takes longer for a version than they for a round. */
+START_TEST(who_is_always_behind_is_waited_for_at_times)
+{
+    struct world *w = create(4, 4, 3);
+    struct ledger *l = ledger_of(w, 0);
+    int waited = 0, rounds = 400;
+
+    slow_round(w, 3, 0, 0, true);
+    ck_assert(chased_round(w, 3) && chased_round(w, 3));
+    for (int k = 0; k < rounds && w->n_versions < VERSIONS; k++)
+        waited += !chased_round(w, 3);
+    ck_assert(!l->seats[3].aside);
+    ck_assert_int_ge(waited, rounds / 2 / CHASE);
+    ck_assert_int_le(waited, rounds / CHASE);
+    free(w);
+}
+END_TEST
+
+/* It does not come while it is waited for, and is waited for again later, twice as long. */
+START_TEST(who_is_behind_for_long_holds_nobody_up)
+{
+    struct world *w = create(4, 4, 3);
+    struct ledger *l = ledger_of(w, 0);
+
+    slow_round(w, 3, 0, 0, true);
+    for (int k = 0; k < 4 && !l->seats[3].due; k++) {
+        for (int r = 3; r-- > 0;)
+            ready(w, r);
+        deliver_all(w);
+        tick(w, 0, GRACE_NS);
+        deliver_all(w);
+        ready(w, 3);
+        tick(w, 0, ROUND_NS);
+        for (int r = 3; r-- > 0 && l->open;)
+            whole(w, r);
+        deliver_all(w);
+    }
+    uint64_t lag = l->seats[3].lag_ns;
+    ck_assert(l->seats[3].due);
+    ck_assert(!l->open && lag);
+    tick(w, 0, DUE * lag);
+    deliver_all(w);
+    ck_assert(l->open && !l->seats[3].in && !l->seats[3].due && !l->seats[3].aside);
+    ck_assert_uint_ge(l->seats[3].aside_ns, l->now_ns + CHASE * DUE * lag);
+    ck_assert_uint_eq(l->seats[3].lag_ns, 2 * lag < DEAD_NS ? 2 * lag : DEAD_NS);
+    free(w);
+}
+END_TEST
+
+/* The coordinator closes no round before it holds the version before, and then the others
+ * have arrived already. */
+START_TEST(a_coordinator_that_is_behind_is_in_rounds_too)
+{
+    struct world *w = create(4, 4, 3);
+    struct ledger *l = ledger_of(w, 0);
+    int in = 0;
+
+    slow_round(w, 3, 0, 0, true);
+    for (int k = 0; k < 100; k++) {
+        for (int r = 4; r-- > 1;)
+            ready(w, r);
+        deliver_all(w);
+        for (int turn = 0; turn < 20 && !l->open; turn++) {
+            tick(w, 0, 1);
+            ready(w, 0);
+            deliver_all(w);
+        }
+        in += l->open && l->seats[0].in;
+        ready(w, 0);
+        deliver_all(w);
+        tick(w, 0, ROUND_NS);
+        for (int r = 4; r-- > 0;)
+            whole(w, r);
+        deliver_all(w);
+        took(w, 0);
+        deliver_all(w);
+    }
+    ck_assert_int_ge(in, 5);
     free(w);
 }
 END_TEST
@@ -1591,6 +1731,9 @@ int main(void)
     tcase_add_test(tcase, who_is_needed_is_not_left_out);
     tcase_add_test(tcase, who_is_aside_helps_to_make_a_quorum);
     tcase_add_test(tcase, who_is_told_to_end_is_pardoned);
+    tcase_add_test(tcase, who_is_always_behind_is_waited_for_at_times);
+    tcase_add_test(tcase, who_is_behind_for_long_holds_nobody_up);
+    tcase_add_test(tcase, a_coordinator_that_is_behind_is_in_rounds_too);
     tcase_add_test(tcase, a_member_that_waits_upon_an_old_version_is_told);
     tcase_add_test(tcase, a_rank_that_comes_again_is_not_silent);
     tcase_add_test(tcase, a_donor_has_the_state_in_its_vectors);

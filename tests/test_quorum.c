@@ -1,38 +1,59 @@
 /* SPDX-License-Identifier: MIT */
-/* Rounds that do not wait for everybody (docs/members.md), as real processes over TCP.
+/* Rounds that do not wait for everybody (docs/members.md), as real processes over TCP, and
+ * over each MPI that is there, where this program is each rank.
  *
  * Each step of each trainer adds 1 to all of its parameters. So where a round's step is plain
  * averaging, the mean of all replicas in the end is the sum of all steps that were made ÷
  * trainers, to the bit: as long as no work is lost, and none counts twice, whoever was late. */
 #include "harness/folder.h"
 #include "harness/jobs.h"
+#include "harness/mpi.h"
 #include "harness/processes.h"
 #include "harness/suite.h"
 #include "harness/tcp.h"
 #include "harness/wait.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { FLOATS = 3000, TRAINERS = 4 };
 
 struct shown {
     _Atomic uint64_t steps, rounds, missed, stall_ns;
+    _Atomic uint64_t cpu_ns, trained_ns;    /* cpu_ns: of all its threads in that time */
     _Atomic int members;
     _Atomic float least, most;      /* of its parameters, at the end */
 };
 
+/* In a file, which the ranks of an MPI job map, too. */
 static struct page {
     struct shown trainers[TRAINERS];
+    _Atomic pid_t pids[TRAINERS];
+    enum descant_final final;
     _Atomic uint64_t step_ns[TRAINERS];
     _Atomic bool stop;              /* written by the test, read by trainers */
-} *page;                            /* made before they are forked */
+} *page;
+
+enum { OVER_TCP = -1 };             /* else over this MPI library */
+static int over = OVER_TCP;
+static pid_t mpirun_pid;
 
 static char address[300];
 static enum descant_final final = DESCANT_FINAL_MEAN;
-static pid_t pids[TRAINERS];
+
+static void map_page(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    ck_assert(fd >= 0 && ftruncate(fd, sizeof *page) == 0);
+    page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert(page != MAP_FAILED);
+    close(fd);
+}
 
 static void show(struct descant *job, struct shown *mine)
 {
@@ -48,15 +69,26 @@ static void show(struct descant *job, struct shown *mine)
     mine->steps++;
 }
 
-/* Its exit status. */
+static uint64_t process_cpu_ns(void)
+{
+    struct timespec t = {0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+/* Its exit status. rank -1: the launcher knows it. */
 static int train(const char *plan, int rank)
 {
     struct descant *job = open_job(address, plan, rank, TRAINERS);
-    struct shown *mine = &page->trainers[rank];
     float *w = descant_alloc(job, "w", FLOATS);
+    struct descant_members members;
 
-    if (descant_start(job) != DESCANT_OK)
+    if (descant_start(job) != DESCANT_OK || descant_members(job, &members) != DESCANT_OK)
         return 2;
+    rank = members.rank;
+    struct shown *mine = &page->trainers[rank];
+    page->pids[rank] = getpid();
+    uint64_t cpu_ns = process_cpu_ns(), began_ns = clock_now_ns();
     while (!page->stop) {
         for (int k = 0; k < FLOATS; k++)
             w[k] += 1;
@@ -65,8 +97,10 @@ static int train(const char *plan, int rank)
         show(job, mine);
         clock_sleep_until(clock_now_ns() + page->step_ns[rank]);
     }
-    if (descant_finish(job, final) != DESCANT_OK)
+    if (descant_finish(job, page->final) != DESCANT_OK)
         return 5;
+    mine->cpu_ns = process_cpu_ns() - cpu_ns;
+    mine->trained_ns = clock_now_ns() - began_ns;
     float least = w[0], most = w[0];
     for (int k = 1; k < FLOATS; k++) {
         least = w[k] < least ? w[k] : least;
@@ -77,33 +111,73 @@ static int train(const char *plan, int rank)
     return descant_close(job) == DESCANT_OK ? 0 : 6;
 }
 
-static void begin_all(const char *plan)
-{
-    struct tcp_options at;
-
-    snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
-    unlink(said_file);
-    tcp_test_address(&at, "127.0.0.1", TRAINERS);
-    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=%d", at.port, TRAINERS);
-    page = share_memory(sizeof *page);
-    for (int k = 0; k < TRAINERS; k++)
-        page->step_ns[k] = 1000000;
-    for (int k = 0; k < TRAINERS; k++) {
-        FILE *out;
-        pids[k] = fork_saying(&out, SIGKILL);
-        if (pids[k] == 0) {
-            dup2(fileno(out), STDERR_FILENO);
-            setenv("DESCANT_LOG", "info", 1);
-            _exit(train(plan, k));
-        }
-    }
-}
-
 #define AWAIT(condition)                                                                \
     do {                                                                                \
         read_said();                                                                    \
         WAIT_UNTIL(condition, "%.2000s", (read_said(), said));                          \
     } while (0)
+
+static void begin_over_tcp(const char *plan)
+{
+    struct tcp_options at;
+
+    tcp_test_address(&at, "127.0.0.1", TRAINERS);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=%d", at.port, TRAINERS);
+    for (int k = 0; k < TRAINERS; k++) {
+        FILE *out;
+        pid_t pid = fork_saying(&out, SIGKILL);
+        if (pid == 0) {
+            dup2(fileno(out), STDERR_FILENO);
+            setenv("DESCANT_LOG", "info", 1);
+            _exit(train(plan, k));
+        }
+        page->pids[k] = pid;
+    }
+}
+
+static void begin_over_mpi(const char *plan, const char *path)
+{
+    char command[3 * PATH_MAX];
+    FILE *out;
+
+    mpirun_command(command, sizeof command, (enum mpi_library)over, TRAINERS);
+    size_t n = strlen(command);
+    snprintf(command + n, sizeof command - n, " rank %s %s", plan, path);
+    mpirun_pid = fork_saying(&out, SIGTERM);
+    if (mpirun_pid == 0) {
+        dup2(fileno(out), STDERR_FILENO);
+        setenv("DESCANT_LOG", "info", 1);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    for (int k = 0; k < TRAINERS; k++)
+        AWAIT(page->pids[k] != 0);
+}
+
+static void begin_all(const char *plan)
+{
+    char path[PATH_MAX];
+
+    snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
+    unlink(said_file);
+    snprintf(path, sizeof path, "%s", in_folder("page"));
+    unlink(path);
+    map_page(path);
+    page->final = final;
+    for (int k = 0; k < TRAINERS; k++)
+        page->step_ns[k] = 1000000;
+    if (over == OVER_TCP)
+        begin_over_tcp(plan);
+    else
+        begin_over_mpi(plan, path);
+}
+
+/* False: there is no such library. */
+static bool goes_over(int library)
+{
+    over = library;
+    return over == OVER_TCP || is_there((enum mpi_library)over);
+}
 
 static uint64_t steps_of(int k)
 {
@@ -115,14 +189,26 @@ static uint64_t rounds_of(int k)
     return page->trainers[k].rounds;
 }
 
+static void await_ends(void)
+{
+    page->stop = true;
+    for (int k = 0; k < TRAINERS && over == OVER_TCP; k++)
+        ck_assert_msg(end_of(page->pids[k]) == 0, "trainer %d: %.2000s", k,
+                      (read_said(), said));
+    if (over != OVER_TCP)
+        ck_assert_msg(end_of(mpirun_pid) == 0, "%.2000s", (read_said(), said));
+}
+
 /* All end, with the same parameters; returns the sum of all steps. */
 static uint64_t end_all(void)
 {
     uint64_t sum = 0;
 
-    page->stop = true;
+    await_ends();
     for (int k = 0; k < TRAINERS; k++) {
-        ck_assert_msg(end_of(pids[k]) == 0, "trainer %d: %.2000s", k, (read_said(), said));
+        const struct shown *t = &page->trainers[k];
+        double cores = (double)t->cpu_ns / (double)t->trained_ns;
+        ck_assert_msg(cores < 0.5, "trainer %d has taken %.2f of a core", k, cores);
         sum += steps_of(k);
     }
     for (int k = 0; k < TRAINERS; k++) {
@@ -153,12 +239,12 @@ static const struct {
     {"shadow-ma,quorum=3", 1, false},
 };
 
-START_TEST(the_slow_hold_up_nobody)
+static void hold_up_nobody(int i)
 {
-    int slow = cases[_i].slow;
-    bool every = strncmp(cases[_i].plan, "shadow", 6) != 0;
+    int slow = cases[i].slow;
+    bool every = strncmp(cases[i].plan, "shadow", 6) != 0;
 
-    begin_all(cases[_i].plan);
+    begin_all(cases[i].plan);
     for (int k = 0; k < TRAINERS; k++)
         AWAIT(page->trainers[k].members == TRAINERS && rounds_of(k) > 2);
     page->step_ns[slow] = 40000000;
@@ -178,29 +264,42 @@ START_TEST(the_slow_hold_up_nobody)
     AWAIT(rounds_of(slow) > rounds + 5);
     uint64_t sum = end_all();
     float mean = (float)sum / TRAINERS, got = page->trainers[0].least;
-    if (cases[_i].exact)
+    if (cases[i].exact)
         ck_assert_float_eq(page->trainers[0].most, mean);
-    if (cases[_i].exact)
+    if (cases[i].exact)
         ck_assert_float_eq(got, mean);
-    else if (strstr(cases[_i].plan, "shadow-delta") || strstr(cases[_i].plan, "q8"))
+    else if (strstr(cases[i].plan, "shadow-delta") || strstr(cases[i].plan, "q8"))
         ck_assert_float_eq_tol(got, mean, mean / 20);
+}
+
+START_TEST(the_slow_hold_up_nobody)
+{
+    if (goes_over(_i / N(cases) - 1))
+        hold_up_nobody(_i % N(cases));
 }
 END_TEST
 
 /* One is stopped for a while, again and again, and by chance who; no work is lost. */
+enum { PAUSED = 5, PAUSED_OVER_MPI = 2 };       /* of the cases, the first ones */
+
 START_TEST(pauses_lose_no_work)
 {
-    begin_all(cases[_i].plan);
+    bool tcp = _i < PAUSED;
+    int more = _i - PAUSED;
+
+    if (!goes_over(tcp ? OVER_TCP : more / PAUSED_OVER_MPI))
+        return;
+    begin_all(cases[tcp ? _i : more % PAUSED_OVER_MPI * 2].plan);
     for (int k = 0; k < TRAINERS; k++)
         AWAIT(page->trainers[k].members == TRAINERS && rounds_of(k) > 2);
     for (int pause = 0; pause < 12; pause++) {
         int one = (pause * 7 + pause / 4) % TRAINERS, other = (one + 1) % TRAINERS;
-        kill(pids[one], SIGSTOP);
+        kill(page->pids[one], SIGSTOP);
         uint64_t rounds = rounds_of(other), until = clock_now_ns() + 1000000000;
         /* those without their coordinator, and owners of what it is in, wait for it */
         while (rounds_of(other) < rounds + 3 && clock_now_ns() < until)
             clock_sleep_until(clock_now_ns() + 5000000);
-        kill(pids[one], SIGCONT);
+        kill(page->pids[one], SIGCONT);
         rounds = rounds_of(one);
         AWAIT(rounds_of(one) > rounds + 1);
     }
@@ -212,25 +311,34 @@ END_TEST
 /* The fast ones end, the slow one is still at work, upon an old version. */
 START_TEST(the_slow_end_too)
 {
-    final = _i ? DESCANT_FINAL_CENTRAL : DESCANT_FINAL_LOCAL;
+    bool central = _i % 2;
+
+    if (!goes_over(_i / 2 - 1))
+        return;
+    final = central ? DESCANT_FINAL_CENTRAL : DESCANT_FINAL_LOCAL;
     begin_all("diloco,every=8,quorum=3");
     for (int k = 0; k < TRAINERS; k++)
         AWAIT(page->trainers[k].members == TRAINERS && rounds_of(k) > 2);
     page->step_ns[2] = 60000000;
     AWAIT(page->trainers[2].missed > 3);
-    page->stop = true;
-    for (int k = 0; k < TRAINERS; k++)
-        ck_assert_msg(end_of(pids[k]) == 0, "trainer %d: %.2000s", k, (read_said(), said));
-    ck_assert(!_i || page->trainers[2].least == page->trainers[0].least);
+    await_ends();
+    ck_assert(!central || page->trainers[2].least == page->trainers[0].least);
 }
 END_TEST
 
-int main(void)
+int main(int argc, char **argv)
 {
     TCase *slow = new_case("slow", 120), *pauses = new_case("pauses", 120);
 
-    tcase_add_loop_test(slow, the_slow_hold_up_nobody, 0, N(cases));
-    tcase_add_loop_test(slow, the_slow_end_too, 0, 2);
-    tcase_add_loop_test(pauses, pauses_lose_no_work, 0, 5);
+    if (argc > 3 && strcmp(argv[1], "rank") == 0) {
+        map_page(argv[3]);
+        snprintf(address, sizeof address, "mpi");
+        return train(argv[2], -1);
+    }
+    find_modules();
+    tcase_add_loop_test(slow, the_slow_hold_up_nobody, 0, (1 + LIBRARIES_RUN) * N(cases));
+    tcase_add_loop_test(slow, the_slow_end_too, 0, (1 + LIBRARIES_RUN) * 2);
+    tcase_add_loop_test(pauses, pauses_lose_no_work, 0,
+                        PAUSED + LIBRARIES_RUN * PAUSED_OVER_MPI);
     return run_cases(slow, pauses, NULL);
 }

@@ -98,14 +98,16 @@ static bool entries_are_good(const struct check *c)
     return true;
 }
 
-/* Where the link is fixed epoch 1 is the only one, and each rank is there once. */
+/* Where the link is fixed epoch 1 is the only one, and each rank is there once. TAKE
+ * names a donor. */
 static bool suits_the_link(const struct check *c)
 {
     const struct ranks_ledger *w = &c->word->ledger;
+    bool about = w->about == -1 || c->word->what == WORD_TAKE;
 
     return !c->facts->place->fixed ||
            (w->generation == 1 && w->epoch == 1 && !w->ballot && !w->accepted &&
-            !w->leaves && w->about == -1 && !c->word->seats) ||
+            !w->leaves && about && !c->word->seats) ||
            refuse(c, "generation %" PRIu64 " in epoch %" PRIu64 " of a job whose ranks "
                   "are the same from start to end", w->generation, w->epoch);
 }
@@ -124,6 +126,15 @@ static bool here(const struct check *c)
     if (c->word->kind == EXCHANGE_ELASTIC && (!c->facts->center || c->word->final))
         return refuse(c, "an elastic exchange, final %u", c->word->final);
     return true;
+}
+
+static bool take(const struct check *c)
+{
+    int lead = c->facts->coordinator;
+
+    if (c->facts->place->fixed && c->from != lead)
+        return refuse(c, "rank %d alone says it", lead);
+    return suits_the_link(c) && entries_are_good(c);
 }
 
 /* All ranks of a run are on one host, or each is alone on its host: the last one has the
@@ -195,7 +206,7 @@ static bool seats_are_good(const struct check *c, const struct ranks_run **own)
         *own = f->rank >= run->first.rank && f->rank <= last ? run : *own;
     }
     if (!*own)
-        return !f->place->fixed || refuse(c, "no seat of rank %d", f->rank);
+        return !f->place->fixed || f->quorum || refuse(c, "no seat of rank %d", f->rank);
     const uint32_t nth = (uint32_t)(f->rank - (*own)->first.rank);
     const struct ranks_seat seat = ranks_run_seat(*own, nth);
     return (seat.host == f->place->host && seat.local_rank == f->place->local_rank) ||
@@ -241,7 +252,8 @@ static bool state_is_good(const struct check *c)
 }
 
 /* A round of this rank's own exchange must be as this rank has asked. Where ranks come
- * and go the vectors of a hollow rank may become the state, whatever it has asked for. */
+ * and go, or under a quorum, the vectors of a hollow rank may become the state, whatever
+ * it has asked for. */
 static bool fits_exchange(const struct check *c, uint32_t own_seq)
 {
     const struct exchange *x = c->facts->arrived;
@@ -252,7 +264,8 @@ static bool fits_exchange(const struct check *c, uint32_t own_seq)
         return refuse(c, "exchange %u of this rank, which is to come", own_seq);
     if (!x || own_seq != c->facts->seq ||
         (word->kind == EXCHANGE_STATE
-             ? !source || x->kind == EXCHANGE_STATE || !c->facts->place->fixed
+             ? !source || x->kind == EXCHANGE_STATE || !c->facts->place->fixed ||
+                   c->facts->quorum
              : x->kind == EXCHANGE_MEAN && x->n == word->n))
         return true;
     return refuse(
@@ -450,7 +463,7 @@ static const struct rule {
     [WORD_FENCE] = {"FENCE", ANY, 0, TAIL_ENTRIES, entries_are_good},
     [WORD_PROPOSE] = {"PROPOSE", ANY, 0, TAIL_ENTRIES, entries_are_good},
     [WORD_STANDS] = {"STANDS", ANY, 0, TAIL_ENTRIES, entries_are_good},
-    [WORD_TAKE] = {"TAKE", ANY, 0, TAIL_ENTRIES, entries_are_good},
+    [WORD_TAKE] = {"TAKE", ANY, 0, TAIL_ENTRIES, take},
     [WORD_FORM] = {"FORM", BY_LEAD, 0, TAIL_ENTRIES, entries_are_good},
     [WORD_ALIVE] = {"ALIVE", ANY, FINAL, TAIL_NONE, NULL},
     [WORD_AGREE] = {"AGREE", TO_LEAD, 0, TAIL_VALUE, agree_value_is_good},

@@ -20,6 +20,7 @@ struct word_facts {
     const struct link_place *place; /* its names are not read */
     uint32_t turns;                 /* bit `what`: the sender may say such a word now */
     bool encodes;                   /* means may be encoded */
+    bool quorum;                    /* a mean may close without members */
     bool carries;                   /* absent members may have a share */
     bool center;                    /* exchanges may be elastic */
     uint64_t n, room;               /* floats of a state, and of a mean, at most */

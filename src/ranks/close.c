@@ -10,7 +10,8 @@
 
 static bool is_quiet(const struct ranks *m)
 {
-    return ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m);
+    return ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m) &&
+           (!m->place.fixed || ranks_versions_quiet(m));
 }
 
 /* Nothing of this rank is under way. */

@@ -105,6 +105,16 @@ static bool shows_state(const struct ranks *m)
     return !m->round.active && (m->f.center || own);
 }
 
+/* The outer vectors will not be those of the version any more: the caller has left in the
+ * midst of a part, or brings a state for all. */
+static bool shows_never(const struct ranks *m)
+{
+    bool brings = m->x.kind == EXCHANGE_STATE && !m->x.final && m->has_state &&
+                  (m->stage == STAGE_LOOK || m->stage == STAGE_ARRIVED);
+
+    return m->carries && (brings || m->f.outer_loads || !m->quorum.leavers_give);
+}
+
 enum verdict { HAS, WAITS, HAS_NONE };
 
 static enum verdict look_for(const struct ranks *m, const struct version_want *want)
@@ -119,7 +129,9 @@ static enum verdict look_for(const struct ranks *m, const struct version_want *w
         return HAS_NONE;
     if (want->which == VERSION_RESULT)
         return m->held.mean != ledger_series_of(held) || m->round.active ? HAS_NONE : HAS;
-    return want->which == VERSION_LIST || shows_state(m) ? HAS : WAITS;
+    if (want->which == VERSION_LIST || shows_state(m))
+        return HAS;
+    return shows_never(m) ? HAS_NONE : WAITS;
 }
 
 static size_t write_list(const struct ranks *m, struct version_answer *out)
@@ -260,11 +272,17 @@ static void serve_again(struct ranks *m, struct served_want *s)
         ranks_request_release(&m->donor->all, &s->request);
 }
 
+bool ranks_donor_gives(const struct ranks *m)
+{
+    const struct ranks_donor *d = m->donor;
+    return d && d->given && m->now_ns < d->gave_ns + m->dead_ns / PAUSE;
+}
+
 bool ranks_donor_first(struct ranks *m)
 {
     struct ranks_donor *d = m->donor;
 
-    if (!d || !d->given || m->now_ns >= d->gave_ns + m->dead_ns / PAUSE)
+    if (!ranks_donor_gives(m))
         return false;
     if (d->given < d->let_given + STATE_SHARE)
         return true;

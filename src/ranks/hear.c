@@ -26,12 +26,14 @@ static void refuse(struct ranks *m, int rank, uint32_t protocol)
 }
 
 /* A round without this rank can end here at once; if it does not, the ledger hears of it
- * again. One under way here gives way to it only if it does not end in all that time: its
- * peers have ended it and gone on, and what it waits for may be lost. */
+ * again, or of the version that it left. One under way here gives way to it only if it
+ * does not end in all that time: its peers have ended it and gone on, and what it waits
+ * for may be lost. Where the link is fixed nothing is. */
 static void hear_go(struct ranks *m, const struct ranks_word *word)
 {
     bool seated = ranks_run_of(ranks_runs(word), word->seats, m->f.rank) != NULL;
-    bool goes_on = m->round.active && m->now_ns - m->round.began_ns < m->dead_ns;
+    bool lasts = m->place.fixed || m->now_ns - m->round.began_ns < m->dead_ns;
+    bool goes_on = m->round.active && lasts;
 
     if (!seated && (goes_on || m->go_waits))
         return;
@@ -222,6 +224,7 @@ static struct word_facts facts_of(const struct ranks *m, int from,
         .rank = m->f.rank, .place = &m->place,
         .coordinator = may_fail ? from : m->coordinator,
         .encodes = m->f.wire != WIRE_F32,
+        .quorum = m->quorum.arrivals > 0,
         .carries = m->carries,
         .center = m->f.center != NULL,
         .n = m->n, .room = m->room > m->n ? m->room : m->n, .round = m->round.number,
@@ -233,10 +236,11 @@ static struct word_facts facts_of(const struct ranks *m, int from,
                        1U << WORD_DEAL | (uint32_t)(m->lead != NULL) << WORD_ITEMS |
                        (uint32_t)(m->agree_lead != NULL) << WORD_AGREE |
                        (uint32_t)(!m->go_waits || !m->place.fixed) << WORD_GO;
-    facts.turns |= (uint32_t)(m->left && m->place.fixed) << WORD_BYE;
+    facts.turns |= (uint32_t)(m->left && m->place.fixed) << WORD_BYE |
+                   (uint32_t)(m->versions != NULL) << WORD_TAKE;
     if (m->started && !m->place.fixed)
         facts.turns |= 1U << WORD_FENCE | 1U << WORD_PROPOSE | 1U << WORD_STANDS |
-                       1U << WORD_TAKE | 1U << WORD_FORM | 1U << WORD_AGREE_HAVE;
+                       1U << WORD_FORM | 1U << WORD_AGREE_HAVE;
     if (!m->place.fixed || m->started)      /* where parcels go nothing is started */
         facts.turns |= 1U << WORD_ALIVE;
     if (m->lead)

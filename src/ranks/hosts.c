@@ -24,7 +24,8 @@
  * 2. A vector in its place is not changed before its trainer is told that the round is
  *    done, or, where the trainer has given up the exchange, that a later round is
  *    (fabric.h).
- * 3. Encoded means do not go by hosts: a relay's rounding would be owed by no rank.
+ * 3. Encoded means do not go by hosts: a relay's rounding would be owed by no rank. Nor
+ *    do means under a quorum: a mate that is late may still use the result before (1).
  *
  * All of this runs in the thread that holds the round machine. */
 #include "kernels/kernels.h"
@@ -83,7 +84,8 @@ descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, voi
 bool ranks_by_hosts(const struct ranks *m)
 {
     return m->place.hosts > 1 && m->place.most_local > 1 &&
-           m->place.most_local <= MACHINE_SLOTS && m->f.wire == WIRE_F32 && !m->messages;
+           m->place.most_local <= MACHINE_SLOTS && m->f.wire == WIRE_F32 &&
+           !m->messages && !(m->quorum.arrivals > 0);
 }
 
 /* Blocks of other sizes mean that ranks have other models; the manifest says so. */

@@ -313,7 +313,7 @@ void ranks_lead_turn(struct ranks *m)
         gather(m);
     }
     if (m->place.fixed && !lead->all_left && lead->n_left == m->place.size &&
-        !ranks_rows_closed(m)) {
+        !ranks_rows_closed(m) && ranks_versions_quiet(m)) {
         lead->all_left = true;
         ranks_lead_tell_all(m, (struct ranks_word){.what = WORD_BYE}, NULL, 0);
     }

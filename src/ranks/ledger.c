@@ -78,10 +78,12 @@ static void hold(struct ledger *l, struct ledger_version version)
     l->done = merged;
 }
 
-/* Leaves it to the next arrival to tell of the version, if there is one soon. */
+/* Leaves it to the next arrival to tell of the version, if there is one soon; but a
+ * coordinator that was not in the round takes the version before it closes another. */
 static void say_later(struct ledger *l)
 {
-    bool owed = false;
+    bool owed = l->o.quorum.arrivals > 0 && l->coordinator >= 0 &&
+                !l->seats[l->coordinator].in;
 
     for (int r = l->first_owed; r < l->o.ranks; r++)
         owed |= (l->seats[r].owes & 1u << LEDGER_HERE) != 0;
@@ -113,12 +115,39 @@ static void turn(struct ledger *l)
 
 /* --- words that come --- */
 
+/* The coordinator takes the newest version, where it lacks that or its state. */
+static void want_newest(struct ledger *l)
+{
+    if (l->member && l->coordinator == l->o.rank && !l->promised &&
+        (l->hollow || !ledger_same(l->held, l->newest)))
+        ledger_want_known(l, l->newest);
+}
+
+/* Whether a member that lacks a version needs no word of it: where no word is lost, a GO
+ * has reached it, and it takes the version once it has arrived. */
+static bool needs_none(const struct ledger *l, const struct ledger_seat *s, bool goes_on)
+{
+    return l->o.fixed && is_here(l, s) && (!tells_all(l) || goes_on || !s->told.seq);
+}
+
+/* Where no word is said again: a member can give the newest version, and those that hold
+ * it without its state take that. */
+static void tell_hollow(struct ledger *l)
+{
+    if (l->hollow && !l->wanted.epoch)
+        want_newest(l);
+    for (int r = 0; (!l->counts.known || l->counts.hollow) && r < l->o.ranks; r++)
+        if (is_hollow(l, &l->seats[r]) && !l->seats[r].has_take)
+            ledger_owe(l, r, LEDGER_TAKE);
+}
+
 /* A peer that comes later, or has missed a round, is told of the newer version that is
  * held here. If the peer has a newer one, this peer learns of it. */
 static void hear_here(struct ledger *l, struct ledger_seat *s,
                       const struct ledger_decision *w, const struct ledger_entry *list)
 {
     ledger_tell_of(l, s, w);
+    s->has_go = s->has_take = false;
     if (w->epoch != l->epoch)
         return;
     if (l->mine)
@@ -133,12 +162,14 @@ static void hear_here(struct ledger *l, struct ledger_seat *s,
         !l->seats[l->o.rank].in && !l->wanted.epoch &&
         !ledger_same(l->held, l->newest) && ledger_same(w->version, l->newest))
         ledger_want_known(l, l->newest);
-    bool loses = !l->o.fixed || !is_here(l, s);     /* else the word has reached it */
+    if (l->o.fixed && tells_all(l) && l->coordinator == l->o.rank &&
+        ledger_same(w->version, l->newest) && ledger_gives(l, w->from) > GIVES_BRINGER)
+        tell_hollow(l);
     bool lacks = !ledger_same(w->version, l->newest) || (w->hollow && !l->open);
-    if (l->coordinator == l->o.rank && !l->promised && loses && lacks)
-        ledger_owe(l, w->from,
-                   l->open && ledger_same(w->version, l->before) ? LEDGER_GO
-                                                                 : LEDGER_TAKE);
+    bool goes_on = l->open && ledger_same(w->version, l->before);
+    if (l->coordinator == l->o.rank && !l->promised && lacks &&
+        !needs_none(l, s, goes_on))
+        ledger_owe(l, w->from, goes_on ? LEDGER_GO : LEDGER_TAKE);
 }
 
 /* A newcomer may hear of a ballot here first. A word that comes late may name a version
@@ -168,7 +199,7 @@ static void hear_go(struct ledger *l, const struct ledger_decision *w,
     for (int r = 0; r < l->o.ranks; r++)
         l->seats[r].in = list[r].seq;
     bool can = ledger_same(l->held, w->base) && (!l->hollow || l->seats[l->o.rank].in);
-    l->open = can || (l->o.fixed && l->final);
+    l->open = can || (!tells_all(l) && l->final);
     if (l->open)
         tell(l, LEDGER_OPEN);
 }
@@ -359,6 +390,7 @@ bool ledger_took(struct ledger *l, struct ledger_version version,
         l->newest = version;
     hold(l, version);
     l->hollow = hollow;
+    l->want_ns = hollow ? l->now_ns + l->o.lazy_ns / 8 : l->want_ns;
     ledger_say_here(l);
     turn(l);
     return true;
@@ -369,7 +401,7 @@ void ledger_not_given(struct ledger *l)
     if (l->promised)
         return;
     l->wanted = (struct ledger_version){0, 0};
-    l->unsaid_ns = l->now_ns + l->o.lazy_ns / 8;
+    l->want_ns = l->now_ns + l->o.lazy_ns / 8;
 }
 
 void ledger_retire(struct ledger *l)
@@ -405,8 +437,11 @@ static void forget_epoch(struct ledger *l)
 void ledger_time(struct ledger *l, uint64_t now_ns)
 {
     l->now_ns = now_ns;
-    if (now_ns >= l->unsaid_ns)
+    if (now_ns >= l->unsaid_ns || now_ns >= l->want_ns)
         ledger_say_here(l);
+    if (now_ns >= l->want_ns && !l->wanted.epoch)
+        want_newest(l);
+    l->want_ns = now_ns >= l->want_ns ? UINT64_MAX : l->want_ns;
     if (now_ns >= l->say_ns) {
         l->say_ns = now_ns + l->o.again_ns;
         l->greeted = 0;
@@ -425,9 +460,7 @@ void ledger_time(struct ledger *l, uint64_t now_ns)
             ledger_found_again(l);
         else if (l->member && l->coordinator == l->o.rank)
             ledger_owe_members(l, LEDGER_HERE);
-        if (l->member && l->coordinator == l->o.rank && !l->promised &&
-            (l->hollow || !ledger_same(l->held, l->newest)))
-            ledger_want_known(l, l->newest);
+        want_newest(l);
     }
     turn(l);
 }
@@ -442,6 +475,7 @@ uint64_t ledger_wakes(const struct ledger *l)
     uint64_t grace = l->since_ns ? ledger_grace_ends(l) : UINT64_MAX;
     uint64_t say = l->say_ns < l->unsaid_ns ? l->say_ns : l->unsaid_ns;
 
+    say = l->want_ns < say ? l->want_ns : say;
     return grace > l->now_ns && grace < say ? grace : say;
 }
 
@@ -510,7 +544,7 @@ struct ledger *ledger_init(void *memory, const struct ledger_options *options,
     l->o = *options;
     l->now_ns = now_ns;
     l->say_ns = options->fixed ? UINT64_MAX : now_ns + options->again_ns;
-    l->unsaid_ns = UINT64_MAX;
+    l->unsaid_ns = l->want_ns = UINT64_MAX;
     l->coordinator = contact;
     if (first) {
         ledger_put_list(l, MEMBER, first);

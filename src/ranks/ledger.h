@@ -110,8 +110,8 @@ struct ledger_options {
     uint64_t generation;        /* not 0 */
     struct ledger_quorum quorum;
     uint64_t again_ns;
-    /* No peer comes, dies or leaves, and no word is lost: words are said once, and
-     * members whose arrivals no round needs are told of no round. */
+    /* No peer comes, dies or leaves, and no word is lost: words are said once, and unless
+     * there is a quorum, members whose arrivals no round needs are told of no round. */
     bool fixed;
     /* The last rank is a hub: a member that brings nothing, and is in each round all the
      * same, since it owns all slices. Rounds neither count it nor close without its

@@ -13,23 +13,53 @@
  *    late: it takes the versions of the others, and its work stays with it. If a quorum
  *    has arrived only with it, the round waits for another member as long as it would for
  *    this one's parts, and then is with it.
- * 3. After that time it is due. The next round waits for it up to DUE times what it took before, so
- *    that it can take that round's version first, and is in. If it does not come it is
- *    aside again, for twice as long.
+ * 3. After that time it is due. The next round waits for it up to DUE times what it took
+ *    before, so that it can take that round's version first, and is in. If it does not
+ *    come it is aside again, for twice as long.
+ * 4. A member that missed two rounds, and had arrived upon an older version both times,
+ *    chases: the others make a round in less time than it takes the version. It is due,
+ *    too: a round waits for it up to DUE times what the round before took, so that it is
+ *    in; but not again before CHASE times as long as that has waited. If it has not come,
+ *    the next wait may be twice as long.
  *
- * So rounds spend about (DUE + 1) ÷ ASIDE of their time on each slow member. Two are never
- * aside: the coordinator, without which no round closes, and a member that was told to
- * end, whose last work is to be in. */
+ * So rounds spend about (DUE + 1) ÷ ASIDE of their time on each slow member, and 1 ÷ CHASE
+ * on one that chases. Two are never aside: the coordinator, without which no round
+ * closes, and a member that was told to end, whose last work is to be in. */
 #include "ranks/ledger_state.h"
 
-enum { ASIDE = 50, DUE = 3 };
+enum { ASIDE = 50, DUE = 3, CHASE = 12 };
 
 static void set_aside(struct ledger *l, struct ledger_seat *s, uint64_t lag_ns)
 {
     s->aside = true;
-    s->due = false;
+    s->due = s->chases = false;
     s->lag_ns = lag_ns < l->o.dead_ns ? lag_ns : l->o.dead_ns;
     s->aside_ns = l->now_ns + ASIDE * s->lag_ns;
+}
+
+/* It had arrived, and lacks the newest version, or has only just taken that: as the
+ * coordinator, which closes no round without it. */
+static bool is_behind(const struct ledger *l, const struct ledger_seat *s)
+{
+    bool lacks = s->told.seq > merged_of(s, s->told.generation) &&
+                 !ledger_same(s->told.version, l->newest);
+
+    if (s == &l->seats[l->o.rank])
+        lacks = l->pending && !l->ready;
+    return is_here(l, s) && !s->told.final && lacks;
+}
+
+/* Such a member is due if it was behind in the round before, too. */
+static void look_behind(struct ledger *l, struct ledger_seat *s)
+{
+    bool behind = is_behind(l, s);
+
+    if (behind && s->was_behind && !s->due && l->now_ns >= s->aside_ns) {
+        uint64_t least = l->version_ns < l->o.dead_ns ? l->version_ns : l->o.dead_ns;
+        s->due = s->chases = true;
+        s->lag_ns = s->lag_ns > least ? s->lag_ns : least;
+    }
+    s->was_behind = behind;
 }
 
 /* Whether the seat's HERE tells of the round that left the newest version. */
@@ -68,6 +98,8 @@ void ledger_judge_slow(struct ledger *l)
             s->aside = !s->due;
         } else {
             s->due &= !s->in;
+            if (!is_hub(l, s))
+                look_behind(l, s);
         }
         s->was_slow = s->in ? slow : s->was_slow;
     }
@@ -88,15 +120,21 @@ uint64_t ledger_slow_ns(const struct ledger *l)
     return most;
 }
 
-void ledger_closed_without(struct ledger *l, struct ledger_seat *s)
+void ledger_closed(struct ledger *l, struct ledger_seat *s, uint64_t waited_ns)
 {
-    if (s->due)
+    if (s->due && s->chases) {
+        uint64_t lag = s->in ? 0 : 2 * s->lag_ns;
+        s->due = s->chases = s->was_behind = false;
+        s->lag_ns = lag < l->o.dead_ns ? lag : l->o.dead_ns;
+        s->aside_ns = l->now_ns + CHASE * waited_ns;
+    } else if (s->due && !s->in) {
         set_aside(l, s, 2 * s->lag_ns);
+    }
 }
 
 void ledger_forget_slow(struct ledger_seat *s)
 {
-    s->aside = s->due = s->was_slow = false;
+    s->aside = s->due = s->was_slow = s->chases = s->was_behind = false;
     s->aside_ns = s->lag_ns = 0;
 }
 

@@ -61,7 +61,7 @@ uint64_t ledger_grace_ends(const struct ledger *l)
 }
 
 /* So many left out that those who were in may not go on by themselves take the version at
- * once; else only those who have arrived again need it. */
+ * once; else, and where nobody dies, only those who have arrived again need it. */
 void ledger_tell_missed(struct ledger *l)
 {
     int members = 0, in = 0;
@@ -72,9 +72,10 @@ void ledger_tell_missed(struct ledger *l)
         members += l->seats[r].in_list[MEMBER] != 0;
         in += l->seats[r].in_list[MEMBER] && l->seats[r].in;
     }
+    bool all = !l->o.fixed && 2 * in <= members;
     for (int r = 0; r < l->o.ranks; r++) {
         const struct ledger_seat *s = &l->seats[r];
-        if (is_here(l, s) && !s->in && (s->told.seq || 2 * in <= members) &&
+        if (is_here(l, s) && !s->in && (s->told.seq || all) && !s->has_take &&
             !ledger_same(s->told.version, l->held))
             ledger_owe(l, r, LEDGER_TAKE);
     }
@@ -191,13 +192,14 @@ static bool grace_is_over(const struct ledger *l, struct gathering g)
 }
 
 /* A round closes only upon a version that the coordinator holds itself, so that it knows
- * what is merged. */
+ * what is merged; and that enough others hold, where members may die. */
 static bool may_close(const struct ledger *l, struct gathering g)
 {
     return l->member && l->coordinator == l->o.rank && !l->promised && !l->open &&
            ledger_same(l->held, l->newest) && g.arrived && l->since_ns &&
            g.arrived >= quorum_of(l, &g) && grace_is_over(l, g) && hub_is_ready(l) &&
-           RULE(HOLD, ledger_enough(l, MEMBER, l->coordinator, ledger_holds_newest));
+           RULE(HOLD, l->o.fixed || ledger_enough(l, MEMBER, l->coordinator,
+                                                  ledger_holds_newest));
 }
 
 /* Since when a quorum has arrived. */
@@ -241,21 +243,32 @@ struct ledger_gathering ledger_gathering(struct ledger *l, struct ledger_entry *
         .taken = closes && is_taken(l)};
 }
 
+/* Of a round without it. Where no word is lost, one that was told of such a round is told
+ * of no other one before it has said HERE, so that no words pile up for a member that is
+ * stopped; and one that brings nothing any more needs none. */
+static bool hears_of_round(const struct ledger *l, const struct ledger_seat *s)
+{
+    return !l->o.fixed || (tells_all(l) && !s->has_go && !s->told.absent);
+}
+
 bool ledger_close(struct ledger *l)
 {
     struct gathering g = gather(l);
 
     if (!may_close(l, g))
         return false;
+    uint64_t waited_ns = l->now_ns - (l->since_ns - 1);
     l->since_ns = 0;
     for (int r = 0; r < l->o.ranks; r++) {
         struct ledger_seat *s = &l->seats[r];
         s->in = is_of(l, s, g.of) && is_counted(l, s) ? s->told.seq : 0;
         s->missed = !s->in;
-        if (!s->in && g.of == STANDING_WORK)
-            ledger_closed_without(l, s);
-        if (s->in_list[MEMBER] && (s->in || !l->o.fixed))
-            ledger_owe(l, r, LEDGER_GO);
+        if (g.of == STANDING_WORK)
+            ledger_closed(l, s, waited_ns);
+        if (!s->in_list[MEMBER] || !(s->in || hears_of_round(l, s)))
+            continue;
+        ledger_owe(l, r, LEDGER_GO);
+        s->has_go = l->o.fixed && !s->in;
     }
     l->before = l->held;
     l->newest = (struct ledger_version){l->epoch, l->held.number + 1};

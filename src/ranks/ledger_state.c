@@ -49,11 +49,11 @@ bool ledger_enough(const struct ledger *l, enum list which, int coordinator,
     return !members || ledger_may_go_on(members, n, first);
 }
 
-/* Whether a seat holds the newest version. On a fixed link a member at its end, or an
- * absent one, is told of no round, and counts as holding it. */
+/* Whether a seat holds the newest version. A member at its end, or an absent one, that is
+ * told of no round counts as holding it. */
 bool ledger_holds_newest(const struct ledger *l, const struct ledger_seat *s)
 {
-    if (l->o.fixed && s->told.epoch == l->epoch && (s->told.final || s->told.absent))
+    if (!tells_all(l) && s->told.epoch == l->epoch && (s->told.final || s->told.absent))
         return true;
     return s->told.epoch == l->epoch && !s->told.ballot &&
            ledger_same(s->told.version, l->newest);

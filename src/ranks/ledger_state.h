@@ -25,10 +25,15 @@ struct ledger_seat {
     bool outdated;                  /* a newcomer that has to say HERE again */
     bool missed;                    /* it was not in the round of this epoch that this
                                        coordinator closed last */
+    /* Where no word is lost: it was told of a round without it, or of a version to take,
+     * and has not said HERE since */
+    bool has_go, has_take;
     unsigned owes;                  /* words, by kind */
     /* ledger_aside.c; a coordinator's */
     bool aside, due;
     bool was_slow;                  /* in the last round with it */
+    bool was_behind;                /* at the last round, which it missed */
+    bool chases;                    /* due for that alone */
     uint64_t lag_ns;                /* what each of the others waited when it was put
                                        aside */
     uint64_t aside_ns;              /* aside until then */
@@ -43,6 +48,8 @@ struct ledger {
                                    never */
     uint64_t unsaid_ns;     /* this peer's version is to be told by then; UINT64_MAX: it
                                is told */
+    uint64_t want_ns;       /* a donor had not the version that this peer wanted: it is
+                               wanted again then; UINT64_MAX: no more */
     uint64_t epoch, stood_ns, promised, promised_ns;
     /* the round that closed last, and what it is upon */
     struct ledger_version held, newest, before;
@@ -122,6 +129,12 @@ static inline bool is_hollow(const struct ledger *l, const struct ledger_seat *s
 static inline uint64_t merged_of(const struct ledger_seat *s, uint64_t generation)
 {
     return s->merged.generation == generation ? s->merged.seq : 0;
+}
+
+/* Each member is told of each round: also one whose arrival the round does not need. */
+static inline bool tells_all(const struct ledger *l)
+{
+    return !l->o.fixed || l->o.quorum.arrivals > 0;
 }
 
 /* It is in no round of members at work any more. */
@@ -207,7 +220,8 @@ void ledger_judge_slow(struct ledger *l);
 /* How long the round waits, once a quorum has arrived, for those due, or lest one that is
  * aside be needed. */
 uint64_t ledger_slow_ns(const struct ledger *l);
-void ledger_closed_without(struct ledger *l, struct ledger_seat *s);
+/* The round has closed, so long after a quorum had arrived. */
+void ledger_closed(struct ledger *l, struct ledger_seat *s, uint64_t waited_ns);
 void ledger_forget_slow(struct ledger_seat *s);
 
 /* --- ledger_epoch.c --- */

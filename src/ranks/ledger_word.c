@@ -14,7 +14,7 @@ static bool arrives(const struct ledger *l)
 {
     bool is_in = l->open && l->seats[l->o.rank].in;
 
-    return l->member && !l->promised && l->ready && l->pending && !is_in;
+    return l->member && !l->promised && l->ready && l->pending && !is_in && !l->retired;
 }
 
 static int first_silent(const struct ledger *l)
@@ -51,8 +51,8 @@ static void write_here(const struct ledger *l, struct ledger_decision *d,
         d->slow_ns = l->waited_ns;
     }
     /* the vectors of one that leaves are its caller's again */
-    d->hollow =
-        (l->hollow && !l->replaces) || (l->leaves && !l->o.quorum.leavers_give);
+    bool leaves = l->leaves || (l->retired && l->o.quorum.arrivals > 0);
+    d->hollow = (l->hollow && !l->replaces) || (leaves && !l->o.quorum.leavers_give);
     if (l->accepted)
         write_list(l, d, ACCEPTED, list);
 }
@@ -88,6 +88,9 @@ bool ledger_write_word(const struct ledger *l, struct ledger_decision *d,
         d->about = ledger_donor(l, d->version, to);
         d->cannot_give =
             is_here(l, &l->seats[to]) && ledger_gives(l, d->about) <= GIVES_BRINGER;
+        if (l->o.fixed && d->cannot_give &&         /* it has the list already */
+            ledger_same(d->version, l->seats[to].told.version))
+            return false;
         return d->about >= 0 && (!l->mine || l->offer.made);
     case LEDGER_GO:
     case LEDGER_OPEN:
@@ -126,11 +129,13 @@ bool ledger_next(struct ledger *l, struct ledger_decision *out, struct ledger_en
         if (ledger_write_word(l, out, what, l->o.rank, list))
             return true;
     for (; l->n_owed; l->first_owed++) {
-        unsigned *owes = &l->seats[l->first_owed].owes;
-        while (take_lowest(owes, &what)) {
-            l->n_owed -= !*owes;
-            if (ledger_write_word(l, out, what, l->first_owed, list))
-                return true;
+        struct ledger_seat *s = &l->seats[l->first_owed];
+        while (take_lowest(&s->owes, &what)) {
+            l->n_owed -= !s->owes;
+            if (!ledger_write_word(l, out, what, l->first_owed, list))
+                continue;
+            s->has_take |= what == LEDGER_TAKE && l->o.fixed;
+            return true;
         }
     }
     l->first_owed = l->o.ranks;

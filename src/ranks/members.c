@@ -34,7 +34,7 @@ static struct ledger_options options_of(const struct ranks *m)
 {
     return (struct ledger_options){.rank = m->place.rank,
                                    .ranks = m->place.size,
-                                   .generation = m->place.fixed ? 1 : m->place.generation,
+                                   .generation = m->place.generation,
                                    .again_ns = m->dead_ns / AGAIN,
                                    .lazy_ns = LAZY_NS,
                                    .dead_ns = m->dead_ns,
@@ -273,8 +273,8 @@ static void obey(struct ranks *m, const struct ledger_decision *d)
         if (!m->list[m->f.rank].seq && passes_over(m))
             pass_over(m);
         break;
-    case LEDGER_VOID:
-        m->voided = true;
+    case LEDGER_VOID:       /* where the link is fixed, of a round without this rank */
+        m->voided = !m->place.fixed;
         break;
     case LEDGER_EPOCH:
         change(m);
@@ -416,7 +416,7 @@ bool ranks_members_begin(struct ranks *m)
         for (uint32_t i = 0; i < run->n; i++)
             m->list[run->first.rank + (int)i] =
                 (struct ledger_entry){m->go->ledger.generation, run->first.arrival};
-    if (!m->leads && ((own && own->first.arrival) || !m->place.fixed)) {
+    if (!m->leads && (!own || own->first.arrival || !m->place.fixed)) {
         ledger_hear(m->ledger, &d, m->list);
         obey_all(m);
     }

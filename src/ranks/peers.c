@@ -25,6 +25,8 @@ descant_status ranks_peers_init(struct ranks *m)
 
     m->peers = memory_take_array(size, sizeof *m->peers);
     m->members = memory_take_array(size, sizeof *m->members);
+    for (size_t k = 0; m->peers && m->place.fixed && k < size; k++)
+        m->peers[k].generation = m->place.generation;
     return m->peers && m->members
                ? DESCANT_OK
                : log_fail(&m->f.log, DESCANT_MEMORY, "no memory for %zu peers", size);

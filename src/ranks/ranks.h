@@ -189,7 +189,8 @@ struct ranks {
      * and go; 0: no member */
     uint64_t *members;
     struct ranks_lead *lead;            /* of a rank that may be the coordinator */
-    struct ranks_versions *versions;    /* NULL: the link is fixed */
+    struct ranks_versions *versions;    /* NULL: the link is fixed, and rounds wait for
+                                           all */
     struct ranks_donor *donor;          /* as versions */
     struct ranks_agree *agree;          /* NULL: not started */
     struct ranks_agree_lead *agree_lead;    /* as lead */
@@ -424,9 +425,12 @@ void ranks_versions_step(struct ranks *m);
 bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken);
 /* pieces that have come, of all versions */
 uint64_t ranks_versions_pieces(const struct ranks *m);
+/* no piece that was asked for is on its way */
+bool ranks_versions_quiet(const struct ranks *m);
 
 /* --- donor.c --- */
 
+bool ranks_donor_gives(const struct ranks *m);  /* a state is on its way from here */
 /* Whether a piece of an elastic exchange, an ask or an answer, is to stay for now,
  * because a state is on its way from here; if false, the piece is to leave. */
 bool ranks_donor_first(struct ranks *m);

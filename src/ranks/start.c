@@ -100,6 +100,8 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
         stand_alone(m, options);
         m->f.begins_with = options->size > 0 ? options->size : m->place.size;
     }
+    if (m->place.fixed)
+        m->place.generation = 1;        /* of each rank */
     m->f.rank = m->place.rank;
     m->f.log.rank = m->f.hub ? -1 : m->f.rank;
     m->f.size = m->place.size;
@@ -145,7 +147,7 @@ descant_status ranks_open(struct fabric **out, const struct fabric_type *type,
         return status;
     }
     m->f.fixed = m->place.fixed;
-    m->f.quorums = !m->place.fixed;
+    m->f.quorums = true;
     say_place(m);
     *out = &m->f;
     return DESCANT_OK;
@@ -242,7 +244,7 @@ static descant_status start_memory(struct ranks *m, const struct fabric_start *s
     m->state_center = had && f->center && !m->place.fixed ? floats(start->n) : f->center;
     had = had && (!f->center || m->state_center);
     had = had && ranks_lanes_init(m) == DESCANT_OK;
-    if (had && !m->place.fixed)
+    if (had && (!m->place.fixed || m->quorum.arrivals > 0))
         had = ranks_versions_init(m) == DESCANT_OK;
     if (had && f->wire != WIRE_F32)
         had = ranks_wire_init(m) == DESCANT_OK;

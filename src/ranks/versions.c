@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A rank that lacks a version of the state takes it from a donor, a rank that holds it
- * (donor.c), while all others go on. This happens only where ranks come and go. The taker
- * wants
+ * (donor.c), while all others go on. This happens where ranks come and go, or miss
+ * rounds. The taker wants
  *
  *   LIST     the list of what is merged in the version, and no floats: if the taker is at
  *            its end, for its own floats are in no more rounds (not where it `carries`);
@@ -173,6 +173,7 @@ void ranks_versions_want_rows(struct ranks *m, struct ledger_version version, in
 static void stop(struct ranks_versions *v)
 {
     v->transfer++;
+    v->open = 0;                /* no answer that still comes is waited for */
     v->taken.version = (struct ledger_version){0, 0};
     v->whole = false;
 }
@@ -372,6 +373,13 @@ static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended 
     op->busy = false;
 }
 
+/* Where the link is fixed all close together, so nobody asks who has left: but for the
+ * coordinator, until all have left, since rounds are upon the version that it holds. */
+static bool is_over(const struct ranks *m)
+{
+    return m->place.fixed && m->left && (!m->leads || m->bye);
+}
+
 /* A state is written over the last result, which the caller uses until it begins its next
  * exchange; a base into memory of its own, beside the last one, which may wait for the
  * caller. A donor that this rank has not met yet would not get what is asked. */
@@ -379,7 +387,8 @@ static bool may_take(struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
 
-    if (!is_wanted(m) || v->whole || !m->peers[v->donor].generation)
+    if (!is_wanted(m) || v->whole || !m->peers[v->donor].generation ||
+        is_over(m))
         return false;
     if (v->taken.which == VERSION_ROWS)
         return true;
@@ -446,6 +455,16 @@ bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken)
 uint64_t ranks_versions_pieces(const struct ranks *m)
 {
     return m->versions ? m->versions->answers : 0;
+}
+
+bool ranks_versions_quiet(const struct ranks *m)
+{
+    const struct ranks_versions *v = m->versions;
+
+    for (int i = 0; v && i < FETCHES; i++)
+        if (v->fetches[i].ask.busy || v->fetches[i].receive.busy)
+            return false;
+    return true;
 }
 
 bool ranks_versions_rows_came(struct ranks *m)

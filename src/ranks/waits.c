@@ -53,10 +53,12 @@ static uint32_t until_due_us(const struct ranks *m, bool open)
 void ranks_set_rest(struct ranks *m)
 {
     bool open = m->stage != STAGE_IDLE || ranks_rows_open(m);
-    uint32_t most = open ? REST_OPEN_US : REST_IDLE_US;
+    bool serves = m->quorum.arrivals > 0;       /* rounds and versions of others, too */
+    uint32_t most = open || serves ? REST_OPEN_US : REST_IDLE_US;
 
     bool joint = m->joint && ranks_joint_busy(m);
-    if (m->round.active || m->stage == STAGE_ALONE || joint || !ranks_rows_quiet(m))
+    if (m->round.active || m->stage == STAGE_ALONE || joint || !ranks_rows_quiet(m) ||
+        !ranks_versions_quiet(m) || ranks_donor_gives(m))
         most = REST_MOVING_US;
     /* mates wake no sleeper */
     if (m->place.wakes && !(m->host && m->round.active) && !m->joint)

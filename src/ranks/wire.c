@@ -63,7 +63,7 @@ void ranks_wire_revert(struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
 
-    if (r->wire == WIRE_F32 || r->kind != EXCHANGE_MEAN || !r->n)
+    if (r->wire == WIRE_F32 || r->kind != EXCHANGE_MEAN || !r->n || !m->owed_else)
         return;
     for (int k = 0; k < m->lanes.n; k++)
         exchange_owed(m, m->lanes.list[k].member, m->lanes.list[k].given);

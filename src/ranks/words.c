@@ -93,17 +93,23 @@ static struct ranks_outgoing *take_outgoing(struct ranks *m, size_t bytes)
     return out;
 }
 
-static bool is_lost(const struct ranks *m, int rank)
+/* Where the link is fixed each word is said once; but CALL is said again in each round,
+ * which under a quorum may go on and on without the rank. */
+static bool is_lost(const struct ranks *m, int rank, const struct ranks_word *word)
 {
-    return !m->place.fixed && rank != m->f.rank &&
-           (!m->peers[rank].generation || m->peers[rank].words_out >= OUT_TO_ONE);
+    int out = m->peers[rank].words_out;
+
+    if (rank == m->f.rank)
+        return false;
+    return m->place.fixed ? word->what == WORD_CALL && out >= OUT_OF_EACH
+                          : !m->peers[rank].generation || out >= OUT_TO_ONE;
 }
 
 bool ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail,
                 size_t bytes)
 {
     struct ranks_outgoing *out =
-        is_lost(m, rank) ? NULL : take_outgoing(m, sizeof word + bytes);
+        is_lost(m, rank, &word) ? NULL : take_outgoing(m, sizeof word + bytes);
 
     if (!out)
         return false;

@@ -303,7 +303,7 @@ static descant_status start_fabric(struct descant *job)
         memory_give(manifest);
         return log_fail(&job->log, DESCANT_UNSUPPORTED,
                         "the plan has quorum=, and rounds over %s wait for all trainers; "
-                        "jobs of tcp:HOST:PORT do not",
+                        "jobs over TCP or MPI do not: give tcp:HOST:PORT, or mpi",
                         f->type->name);
     }
     struct fabric_start start = round_needs(&job->plan, f, &job->replica);

@@ -176,10 +176,11 @@ void job_moves(struct descant *job);
  * do now. */
 enum round_progress job_rows(struct descant *job);
 
-/* Other trainers need this one's answers at any time: it can be taken for dead. */
+/* Other trainers need this one's answers at any time: it can be taken for dead, or they
+ * make rounds without it. */
 static inline bool job_answers(const struct descant *job)
 {
-    return !job->fabric->fixed && job->fabric->type->serve;
+    return (!job->fabric->fixed || job->plan.quorum > 0) && job->fabric->type->serve;
 }
 
 /* Whether the bytes moved so far are paid for by sync_rate. */

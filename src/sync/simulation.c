@@ -41,7 +41,7 @@ struct simulation {
     const struct fabric_type *type;
     struct simulated *world;
     struct simulated_trainer *trainers;
-    bool fixed;                 /* no trainer comes late, dies, or is not waited for */
+    bool fixed;                 /* no trainer comes late, or dies */
     uint64_t began_ns;
     uint64_t next_ns;           /* no step ends, and no trainer comes, before */
     uint64_t moved_ns;          /* a step, or a round, ended last */
@@ -334,13 +334,14 @@ static bool finished(const struct simulation *s, const struct simulated_trainer 
     return x->dead || (trained(s, x) && tables_ended(&x->tables));
 }
 
-/* In plans that count steps a trainer that has made its steps waits for the others' rows;
- * a shadow serves to the end. True: the trainer has begun something. */
+/* In plans that count steps a trainer that has made its steps waits for the others' rows,
+ * and counts in no quorum; a shadow serves to the end. True: the trainer has begun
+ * something. */
 static bool end_training(struct simulation *s, struct simulated_trainer *x)
 {
     if (s->plan.when != PLAN_EVERY || x->final_open || x->gone || !trained(s, x))
         return false;
-    if (!finished(s, x)) {
+    if (!finished(s, x) || (s->fixed && s->plan.quorum > 0)) {
         round_begin_state(&x->round, 0, true);
         x->final_open = true;
         return true;
@@ -449,7 +450,7 @@ descant_status simulation_run(struct simulation **out, const struct simulation_o
     s->o = *o;
     s->plan = plan;
     s->type = o->fabric->type;
-    s->fixed = o->die_at == NULL && o->join_s == NULL && plan.quorum <= 0;
+    s->fixed = o->die_at == NULL && o->join_s == NULL;
     const struct simulated_options world = {
         .ranks = o->trainers,
         .per_host = o->world.per_host,

@@ -4,6 +4,8 @@
  * ranks, compares their manifests with the same messages as between hosts, and holds each
  * rank's close until all have left, since MPI_Finalize would burn a core for as long.
  *
+ * A plan with a quorum stays with messages, for rounds over shm wait for all.
+ *
  * 1. Ranks tell each other everything over the world until all have met over the memory.
  *    The world is polled until then, for MPI moves nothing by itself, and not again
  *    before close.
@@ -21,7 +23,7 @@ descant_status world_settle(struct descant *job)
     struct fabric_options options = {.address = world->machine_job, .rank = world->rank,
                                      .size = world->size, .start_s = job->start_s,
                                      .wire = (enum wire)job->plan.wire, .log = &job->log};
-    if (world->machine_job == NULL)
+    if (world->machine_job == NULL || job->plan.quorum > 0)
         return DESCANT_OK;
     job->world = world;
     job->fabric = NULL;

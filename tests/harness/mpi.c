@@ -57,6 +57,12 @@ int mpirun(enum mpi_library library, const char *binding, const char *what)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
+void mpirun_command(char *command, size_t room, enum mpi_library library, int ranks)
+{
+    snprintf(command, room, "exec timeout -k 5 100 %s %s -n %d %s",
+             launchers[library].mpirun, launchers[library].flags, ranks, self);
+}
+
 int launch(enum mpi_library library, int ranks, const char *part)
 {
     char what[PATH_MAX + 100];

@@ -46,6 +46,8 @@ bool is_there(enum mpi_library library);
 
 /* Their exit status, for a minute at most; what they say is in `said`. */
 int mpirun(enum mpi_library library, const char *binding, const char *what);
+/* A command by which a shell starts so many ranks of this program, which it ends after 100 s. */
+void mpirun_command(char *command, size_t room, enum mpi_library library, int ranks);
 int launch(enum mpi_library library, int ranks, const char *part);
 void need_good(enum mpi_library library, int ranks, const char *part);
 
