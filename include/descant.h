@@ -320,7 +320,9 @@ DESCANT_API descant_status descant_rows_drop(struct descant *job,
  * them, with their records. Sets *n; 0: there are no more. Together the ranks have all;
  * on one machine each trainer has. set: takes the records of those of n rows that this
  * rank owns, and passes over others, so that a job of any number of ranks can take what
- * another one has saved. What is pushed meanwhile may be in a record or not. */
+ * another one has saved. Let no trainer fetch before all have set theirs: what was pushed
+ * to a row is overwritten (descant_agree_any waits for all). What is pushed while another
+ * thread calls next may be in a record or not. */
 DESCANT_API descant_status descant_owned_floats(struct descant *job, int table,
                                                 size_t *floats);
 DESCANT_API descant_status descant_owned_next(struct descant *job, int table,

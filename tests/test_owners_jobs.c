@@ -281,7 +281,11 @@ START_TEST(an_owner_that_is_killed_ends_it_for_all)
     for (int k = 0; k < 3; k++)
         if (k != _i)
             need_end(k, 4);
-    says("has gone, and with it its rows of the tables");
+    for (int k = 0; k < 3; k++) {
+        char line[80];
+        snprintf(line, sizeof line, "rank %d has gone, and with it its rows of the tables", k);
+        ck_assert_msg((times_said(line) > 0) == (k == _i), "%s: %.2000s", line, said);
+    }
 }
 END_TEST
 

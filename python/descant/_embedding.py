@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ._job import Job
-from ._library import OPTIMIZERS, WIRES, Owned, library
+from ._library import OPTIMIZERS, WIRES, Owned, library, log
 
 _PIECE = 1 << 24        # bytes of rows that are saved at once, or one row
 
@@ -89,6 +89,8 @@ class Embedding(nn.Module):
         """attach, before the job starts."""
         if self._job is not None and not self._job.closing:
             raise RuntimeError(f"'{name}' is attached already")
+        if self._job is not None:
+            log.warning("'%s' begins anew: its rows went with the job that was closed", name)
         job.call(library.descant_owned_table, name.encode(), ctypes.byref(self._shape),
                  ctypes.byref(self._table), what=name)
         self._ahead.clear()
@@ -98,10 +100,15 @@ class Embedding(nn.Module):
     def _joined(self) -> Job:
         if self._job is None:
             raise RuntimeError("this Embedding has no rows yet: descant.attach gives it some")
+        if self._job.closing:
+            raise RuntimeError("the job has been closed, and this Embedding's rows with it: call "
+                               "saved() before")
         return self._job
 
     def _batch(self, ids: Any) -> _Batch:
         job = self._joined()
+        if ids.is_floating_point() or ids.dtype == torch.bool:
+            raise TypeError(f"rows are named by whole numbers, not by {ids.dtype}")
         while self._dropped:
             job.call(library.descant_rows_drop, self._dropped.popleft())
         return _Batch(job, self._table.value, ids.detach().cpu(), self._dropped)
@@ -125,15 +132,20 @@ class Embedding(nn.Module):
         block = batch.values(self.width)
         if torch.is_grad_enabled() and self.training:
             block.requires_grad_()
-            block.register_hook(lambda gradient: batch.push(gradient, self.lr))
+            block.register_hook(lambda gradient: batch.push(gradient, float(self.lr)))
         return nn.functional.embedding(batch.inverse, block).to(ids.device)
 
     # ---------------------------------------------------------------- checkpoints
 
+    def _of(self) -> str:
+        shape = self._shape
+        momentum = " with momentum" if shape.momentum > 0 else ""
+        return f"{shape.rows} rows of {shape.width} floats, {OPTIMIZERS[shape.optimizer]}{momentum}"
+
     def saved(self) -> Iterator[Dict[str, Any]]:
         """The rows that this rank owns and that were ever trained, in pieces: each a dict of
         `rows`, their numbers, and `records`, their values and their optimizer's state. The files
-        of all ranks together are a checkpoint."""
+        of all ranks together are a checkpoint; on one machine each trainer gives all rows."""
         job, at, n, floats = self._joined(), ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_size_t()
         job.call(library.descant_owned_floats, self._table.value, ctypes.byref(floats))
         room = max(1, _PIECE // (4 * floats.value))
@@ -145,16 +157,20 @@ class Embedding(nn.Module):
                 return
             if n.value < room:
                 rows, records = rows[:n.value].clone(), records[:n.value].clone()
-            yield {"rows": rows, "records": records}
+            yield {"rows": rows, "records": records, "of": self._of()}
 
     def load(self, piece: Dict[str, Any]) -> None:
-        """Takes what this rank owns of a piece that `saved` gave, on any rank, of any number."""
+        """Takes what this rank owns of a piece that `saved` gave, on any rank, of any number. Before
+        any trainer's first forward or prefetch: what was pushed to a row is overwritten."""
+        if not isinstance(piece, dict) or piece.get("of") != self._of():
+            of = piece.get("of") if isinstance(piece, dict) else None
+            raise ValueError(f"a piece of a table of {of or 'another kind'}; this one has {self._of()}")
         job, floats = self._joined(), ctypes.c_size_t()
         job.call(library.descant_owned_floats, self._table.value, ctypes.byref(floats))
         rows = torch.as_tensor(piece["rows"], dtype=torch.int64).contiguous()
         records = torch.as_tensor(piece["records"], dtype=torch.float32).contiguous()
         if rows.dim() != 1 or records.shape != (rows.numel(), floats.value):
-            raise ValueError(f"records of {tuple(records.shape)} for {rows.numel()} rows: this table "
-                             f"has records of {floats.value} floats")
+            raise ValueError(f"records of {tuple(records.shape)} for {rows.numel()} rows: a record has "
+                             f"{floats.value} floats")
         job.call(library.descant_owned_set, self._table.value, rows.data_ptr(), rows.numel(),
                  records.data_ptr())

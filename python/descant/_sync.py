@@ -203,7 +203,7 @@ class Sync:
         options.on_event = _teller(self._listeners, tellers)
         tables = [(name, module) for name, module in
                   (model.named_modules() if whole else ()) if hasattr(module, "_descant_join")]
-        options.owned = bool(tables)
+        options.owned = self._has_tables = bool(tables)
         self._job = Job(options, tellers)
         self._segments: List[Any] = []
         self._stages: List[Stage] = []
@@ -255,7 +255,9 @@ class Sync:
         if whole:
             self._leave(model, {id(tensor) for _, tensor in taken}, places)
         self._torch = any(is_torch(tensor) for _, tensor in taken)
-        if not self._segments:
+        if not self._segments and self._has_tables:     # which alone are trained
+            self._job.alloc("nothing", 1)
+        elif not self._segments:
             raise ValueError("there is nothing to keep in step: no parameter that is trained"
                              + ("" if frozen or not whole else " (frozen=True takes all)"))
         self._states: List[Tuple[Any, str, Any]] = []

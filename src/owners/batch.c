@@ -247,8 +247,8 @@ static bool has_rows(const struct service *s, const struct owned *table,
     for (size_t k = 0; k < n; k++)
         if (rows[k] >= table->shape.rows) {
             log_fail(&s->log, DESCANT_INVALID, "table '%s' has %llu rows, and no row "
-                     "%llu", table->name, (unsigned long long)table->shape.rows,
-                     (unsigned long long)rows[k]);
+                     "%lld", table->name, (unsigned long long)table->shape.rows,
+                     (long long)rows[k]);
             return false;
         }
     return true;

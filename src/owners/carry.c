@@ -4,13 +4,12 @@
 
 bool service_fail(struct service *s, descant_status status, const char *format, ...)
 {
-    char text[LOG_LINE];
     va_list list;
 
     va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
+    vsnprintf(s->why, sizeof s->why, format, list);
     va_end(list);
-    log_fail(&s->log, status, "%s", text);
+    log_say(&s->log, DESCANT_WARNING, "%s", s->why);
     atomic_store(&s->status, (int)status);
     futex_wake_all(&s->unqueued);
     return false;

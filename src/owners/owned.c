@@ -49,9 +49,9 @@ static const char *fault_of(const struct descant_owned *shape)
           shape->beta1 < 1 && shape->beta2 >= 0 && shape->beta2 < 1))
         return "momentum, beta1 and beta2 are from 0 to below 1";
     if (!(shape->epsilon >= 0 && shape->epsilon < 1e30))
-        return "epsilon cannot be negative";
+        return "epsilon is a number, and not negative";
     if (!(shape->spread >= 0 && shape->spread < 1e30))
-        return "spread cannot be negative";
+        return "spread is a number, and not negative";
     return NULL;
 }
 

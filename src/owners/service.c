@@ -7,7 +7,7 @@
 #define END_NS UINT64_C(10000000000)    /* for owners that were never there */
 #define PART_NS UINT64_C(10000000)
 
-enum { PART_TURNS = 20 };
+enum { PART_TURNS = 10 };
 
 /* --- begin and end --- */
 
@@ -18,6 +18,7 @@ descant_status service_init(struct service *s, struct link *link,
     s->log = *log;
     pthread_mutex_init(&s->lock, NULL);
     s->inbox_last = &s->inbox;
+    s->blames = -1;
     owned_map_make(&s->map, owners);
     if (!link)
         return DESCANT_OK;
@@ -80,9 +81,16 @@ static bool comes(struct service *s, int rank)
     peer->heard = (struct owners_op){OP_DONE, peer};
     peer->said = (struct owners_op){OP_SAID_DONE, peer};
     return serve_open(s, rank) &&
-           service_receive(s, rank, OWNERS_DONE, &peer->word, sizeof peer->word,
+           service_receive(s, rank, OWNERS_DONE, &peer->hears, sizeof peer->hears,
                            &peer->heard) &&
            asks_send_waiting(s, rank);
+}
+
+static bool loses(struct service *s, int rank)
+{
+    s->blames = rank;
+    return service_fail(s, DESCANT_ENDED, "rank %d has gone, and with it its rows of the "
+                        "tables: start again from a checkpoint", rank);
 }
 
 /* An owner that goes before it is done has rows with it. */
@@ -94,8 +102,7 @@ static bool goes(struct service *s, int rank)
     peer->there = false;
     peer->gone = true;
     if (lost)
-        return service_fail(s, DESCANT_ENDED, "rank %d has gone, and with it its rows of "
-                            "the tables: start again from a checkpoint", rank);
+        return loses(s, rank);
     return service_works(s, s->link->type->forget(s->link, rank, LINK_PEER));
 }
 
@@ -145,8 +152,9 @@ static bool one_ended(struct service *s, const struct link_ended *ended)
     case OP_HEARD:
         return hear_ask(s, op->of, ended);
     case OP_DONE:
-        peer->done = true;
-        return true;
+        peer->done = ended->bytes == sizeof peer->hears && peer->hears < 0;
+        return peer->done || (size_t)peer->hears >= (size_t)s->map.size ||
+               loses(s, peer->hears);
     default:
         return true;
     }
@@ -179,7 +187,8 @@ static bool all_done(struct service *s, uint64_t now_ns, bool *failed)
             continue;
         if (peer->there && !peer->told) {
             peer->told = true;
-            *failed |= !service_send(s, k, OWNERS_DONE, &peer->word, sizeof peer->word,
+            peer->says = -1;
+            *failed |= !service_send(s, k, OWNERS_DONE, &peer->says, sizeof peer->says,
                                      &peer->said);
         }
         bool never = !peer->there && !peer->gone && k < s->map.size;
@@ -194,6 +203,7 @@ static bool heed(struct service *s)
     int lost = atomic_exchange(&s->lost, 0) - 1;
 
     if (atomic_load(&s->gives_up)) {
+        snprintf(s->why, sizeof s->why, "this trainer has closed its job");
         atomic_store(&s->status, (int)DESCANT_ENDED);
         futex_wake_all(&s->unqueued);
         return false;
@@ -219,15 +229,30 @@ int service_turn(struct service *s)
            : news.n_ended || news.n_peers ? OWNERS_WORKED : OWNERS_RESTS;
 }
 
-void service_part(struct service *s)
+static void move_on(struct service *s)
 {
     struct link_news news;
-    bool good = !s->place.fixed;
 
-    for (int k = 0; good && k < s->place.size; k++)
-        good = k == s->rank || s->link->type->forget(s->link, k, LINK_PEER);
-    for (int turn = 0; good && turn < PART_TURNS; turn++) {
-        good = s->link->type->collect(s->link, &news);
-        s->link->type->sleep(s->link, PART_NS, 0);
+    for (int turn = 0; turn < PART_TURNS; turn++)
+        if (s->link->type->collect(s->link, &news))
+            s->link->type->sleep(s->link, PART_NS, 0);
+}
+
+/* First the others are told whose rows are lost, lest they blame this rank. */
+void service_part(struct service *s)
+{
+    if (s->place.fixed)
+        return;
+    for (int k = 0; k < s->place.size; k++) {
+        struct owners_peer *peer = &s->peers[k];
+        struct link_message message = {.rank = k, .tag = OWNERS_DONE, .op = &peer->said};
+        peer->says = s->blames >= 0 ? s->blames : s->rank;
+        if (peer->there && !peer->told)
+            s->link->type->send(s->link, &peer->says, sizeof peer->says, &message);
     }
+    move_on(s);
+    for (int k = 0; k < s->place.size; k++)
+        if (k != s->rank)
+            s->link->type->forget(s->link, k, LINK_PEER);
+    move_on(s);
 }

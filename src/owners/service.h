@@ -103,7 +103,7 @@ struct owners_peer {
     bool there, gone;                   /* gone: it was there */
     bool done;                          /* it asks for nothing more */
     bool told;                          /* that this rank asks for nothing more */
-    char word;                          /* DONE's bytes, of no meaning */
+    int32_t says, hears;                /* DONE: -1, or a rank whose rows are lost */
     struct owners_op said, heard;
     struct lane *lanes;                 /* (n_lanes) a ring; NULL: it has not come */
     uint64_t opened, served;            /* lanes so far */
@@ -135,8 +135,10 @@ struct service {
     _Atomic size_t queued;              /* bytes of pushes' asks on their way */
     _Atomic uint32_t unqueued;          /* rung when these become few enough; a futex */
     /* flags, sequentially consistent */
-    _Atomic int status;                 /* why it has failed; 0. Set by the turning
-                                           thread */
+    _Atomic int status;                 /* of its failure; 0. Set by the turning thread,
+                                           after */
+    char why[LOG_LINE];                 /* this, in words, */
+    int blames;                         /* and the rank that was lost; -1 */
     _Atomic bool ends;                  /* this rank's callers ask for nothing more */
     _Atomic bool gives_up;              /* the turning thread is to fail */
     _Atomic int lost;                   /* 1 + a rank that others know to be gone; 0 */

@@ -222,14 +222,13 @@ descant_status owners_start(struct descant *job)
                               "no thread to serve the rows of tables");
 }
 
-/* A call has failed because the service has: its thread has logged why. */
+/* A call has failed; where the service has, its thread has logged why. */
 static descant_status owners_lost(struct descant *job, descant_status status)
 {
-    int why = atomic_load(&job->owners.service.status);
+    const struct service *s = &job->owners.service;
+    int of_service = atomic_load(&s->status);
 
-    return why ? log_fail(NULL, (descant_status)why,
-                          "the rows of tables are lost to this trainer: the log says why")
-               : status;
+    return of_service ? log_fail(NULL, (descant_status)of_service, "%s", s->why) : status;
 }
 
 /* Rows of each owner are fetched: an owner serves the asks of a rank in their order. */
@@ -375,9 +374,12 @@ descant_status descant_rows_push(struct descant *job, struct descant_rows *batch
     if (!batch)
         return log_fail(&job->log, DESCANT_INVALID, "descant_rows_push: no batch");
     if ((!gradients && batch_rows(batch)) || !(step * 0 == 0)) {
+        bool none = !gradients && batch_rows(batch);
         batch_let_go(&job->owners.service, batch);
-        return log_fail(&job->log, DESCANT_INVALID,
-                        "descant_rows_push: no gradients, or the rate is %g", rate);
+        return none ? log_fail(&job->log, DESCANT_INVALID,
+                               "descant_rows_push: no gradients")
+                    : log_fail(&job->log, DESCANT_INVALID,
+                               "descant_rows_push: the rate is %g", rate);
     }
     status = batch_push(&job->owners.service, batch, gradients, step);
     return status == DESCANT_OK ? status : owners_lost(job, status);

@@ -27,6 +27,11 @@ class Net(nn.Module):
         return self.out(self.rows(ids).sum(1))[:, 0]
 
 
+def trained(net):
+    net(torch.tensor([[1]])).sum().backward()
+    return net
+
+
 def ports():
     """A port and the next one, both free a moment ago."""
     while True:
@@ -146,6 +151,16 @@ class Embeddings(unittest.TestCase):
             self.assertEqual(sync.stats()["rows_fetched"], each + 3 * 50)
             self.assertEqual(sync.stats()["rows_pushed"], each)
 
+    def test_tables_alone(self):
+        """A model may have nothing else to be trained; and it begins anew in another job."""
+        model = nn.Sequential(descant.Embedding(9, 2, spread=0.0), nn.ReLU())
+        for _ in range(2):
+            with descant.attach(model, plan="shadow-easgd") as sync:
+                before = model[0](torch.arange(9)).detach()
+                self.assertTrue(torch.equal(before, torch.zeros(9, 2)))
+                model[0](torch.arange(3)).sum().backward()
+                sync.step()
+
     def test_a_copy_has_no_rows(self):
         net = Net(5, 2)
         with descant.attach(net, plan="none"):
@@ -184,7 +199,11 @@ class Embeddings(unittest.TestCase):
         with descant.attach(net, plan="none"):
             refused(self, lambda: net(torch.tensor([[5]])), "no row 5")
             refused(self, lambda: net(torch.tensor([[-1]])), "no row")
-            refused(self, lambda: net.rows.load({"rows": [1], "records": [[1.0]]}), "4 floats")
+            of = next(iter(trained(net).rows.saved()))["of"]
+            refused(self, lambda: net.rows.load({"rows": [1], "records": [[1.0]], "of": of}), "4 floats")
+            refused(self, lambda: net.rows.load({"rows": [1], "of": "6 rows"}), "6 rows", "5 rows")
+            refused(self, lambda: net.rows.load([1]), "another kind")
+            refused(self, lambda: net(torch.tensor([[0.5]])), "whole numbers", kind=TypeError)
         refused(self, lambda: net(torch.tensor([[1]])), "closed")
 
 
