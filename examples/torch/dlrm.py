@@ -5,8 +5,8 @@
 
 Layers of dense features, 26 tables of vectors, products of each two vectors, layers. With --owned 1
 the rows of the tables have owners (docs/owners.md): over several hosts, by descant run --hosts, each
-has a part of them. The
-last line has the steps a second of a trainer and the final model's log loss on examples of its own."""
+has a part of them. The last line has the steps a second of a trainer and the final model's log loss
+on examples of its own."""
 
 import torch
 from torch import nn

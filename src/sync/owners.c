@@ -96,8 +96,8 @@ char *owners_manifest(const struct descant *job, char *manifest)
                 "owned %s: %llu rows of %zu floats, wire %d, optimizer %d "
                 "(%g, %g, %g, %g), spread %g, seed %llu, %d owners\n", o->tables[k].name,
                 (unsigned long long)x->rows, x->width, (int)x->wire, (int)x->optimizer,
-                x->momentum, x->beta1, x->beta2, x->epsilon, x->spread, (unsigned long long)x->seed,
-                owners_of(job));
+                x->momentum, x->beta1, x->beta2, x->epsilon, x->spread,
+                (unsigned long long)x->seed, owners_of(job));
         }
     }
     memory_give(manifest);
