@@ -359,8 +359,8 @@ DESCANT_API descant_status descant_mean(struct descant *job, float *buffer, size
  * have made it; rounds, the shadow and other workers go on meanwhile. A trainer that
  * dies, leaves or begins its finish is not waited for. All that get a result get the same
  * bits. All get MISMATCH if the calls differ; such an agreement counts as made. Under
- * plans whose steps wait, all make the same number of steps between agreements, or the job
- * stands still. Not from on_event.
+ * plans whose steps wait, all make the same number of steps between agreements, or the
+ * job stands still. Not from on_event.
  *
  * A trainer that comes late joins the others' next agreement of the same kind and size as
  * its first call. So where trainers come late, the agreements that are repeated differ
@@ -424,6 +424,35 @@ DESCANT_API descant_status descant_deal_known(struct descant *job,
                                               size_t *n);
 DESCANT_API descant_status descant_deal_rest(struct descant *job);
 
+/* Items with bytes: input that one trainer alone can read, as from a pipe. That trainer
+ * cuts it into items, and the others get the bytes of the items that they are dealt,
+ * fetched in the background and ahead of need. It keeps an item's bytes until the item is
+ * done, so the bytes of one whose trainer dies go to another one. An item is dealt once
+ * its bytes are there.
+ *
+ * feed: before descant_deal_begin, in all trainers, with the same values: the trainer of
+ * that rank gives the bytes, and keeps at most `most` of them, which also is the most
+ * that an item may have. Another process that comes for that rank later gives none.
+ *
+ * put: in that trainer, item 0, then 1, 2 and so on; the bytes are copied.
+ * descant_deal_end follows the last one, and this trainer takes items as all do. TIMEOUT:
+ * for wait_s seconds there was no room, since `most` bytes are of items that are not
+ * done. Where no trainer can go on without more, the oldest bytes that a trainer has are
+ * let go, with a warning, and are lost if it dies. ENDED: the others have taken this
+ * trainer for dead, and go on without its input.
+ *
+ * get: the bytes of an item that was taken, into `room` bytes of memory, and into *n how
+ * many there are; where these are more than `room` nothing is written, and get may be
+ * called again. It gives them once. TIMEOUT: they have not come for wait_s seconds.
+ * ENDED: they are lost with the trainer that read them; call descant_deal_done, as there
+ * is nothing to do. */
+DESCANT_API descant_status descant_deal_feed(struct descant *job, int rank, size_t most);
+DESCANT_API descant_status descant_deal_put(struct descant *job, double wait_s,
+                                            const void *bytes, size_t n);
+DESCANT_API descant_status descant_deal_get(struct descant *job, double wait_s,
+                                            uint64_t item, void *bytes, size_t room,
+                                            size_t *n);
+
 /* A limit on the work of all trainers together, dealt by need beside the items: units
  * (steps, examples) 0 to limit - 1, of which each trainer takes some before it works, and
  * with which it does as with items. So exactly `limit` units are spent in steps that
@@ -458,9 +487,9 @@ DESCANT_API descant_status descant_reload(struct descant *job);
  * waits for the end of a merge, and may also be called after finish. load is for use
  * between pause and reload, or before start once all segments are there. A state that was
  * loaded before start is given to all trainers by the start, with the replica of the one
- * that has loaded it; of several, with the lowest rank's. No steps are lost then; a reload
- * replaces all that the others have trained since its pause. A trainer that comes to a
- * running job takes the state of that job, also if it has loaded another one. */
+ * that has loaded it; of several, with the lowest rank's. No steps are lost then; a
+ * reload replaces all that the others have trained since its pause. A trainer that comes
+ * to a running job takes the state of that job, also if it has loaded another one. */
 DESCANT_API descant_status descant_outer_save(struct descant *job, void *memory,
                                               size_t *bytes);
 DESCANT_API descant_status descant_outer_load(struct descant *job, const void *memory,

@@ -244,9 +244,21 @@ START_TEST(lists_of_items_have_runs)
     runs[2] = (struct run){9, 8};
     ck_assert(!good(what));
     fill(what);
-    items_head()->flags = 7;
+    items_head()->flags = 15;
     ck_assert(good(what));
-    items_head()->flags = 8;
+    items_head()->flags = 16;
+    ck_assert(!good(what));
+    fill(what);
+    items_head()->feeder_rank = -1;
+    items_head()->feeder = 0;
+    ck_assert(good(what));
+    items_head()->feeder = 1;
+    ck_assert(!good(what));
+    items_head()->feeder_rank = 1;
+    ck_assert(good(what));
+    items_head()->feeder_rank = -2;
+    ck_assert(!good(what));
+    items_head()->feeder_rank = place.size;
     ck_assert(!good(what));
     for (int k = 0; k < 3; k++) {
         fill(what);

@@ -366,8 +366,29 @@ struct fabric_work {
                                            step, for another one that waits for items */
 };
 
+/* What has become of an item's bytes: they are here; may come, or have room, later; are
+ * nowhere; there is no memory for them; they are more than there may be; the caller has
+ * no such item, or has had its bytes. */
+enum deal_bytes {
+    DEAL_HERE, DEAL_LATER, DEAL_NONE, DEAL_STARVED, DEAL_LARGER, DEAL_WRONG
+};
+
+struct deal_room {
+    void *bytes;
+    size_t most;
+    size_t *n;                          /* the item's bytes; set by HERE and LARGER */
+};
+
 /* Work by need (descant_deal_begin and what follows it). Any thread calls these. */
 struct fabric_deal {
+    /* Before begin: the trainer of that rank gives the items' bytes, of which `most` are
+     * kept. False: no memory. */
+    bool (*feed)(struct fabric *f, int rank, size_t most);
+    /* The next item. NONE: this trainer gives no bytes, or not any more. */
+    enum deal_bytes (*put)(struct fabric *f, const void *bytes, size_t n);
+    /* Of an item that was taken; copied once. */
+    enum deal_bytes (*get)(struct fabric *f, uint64_t item, const struct deal_room *room);
+
     /* False: no memory. */
     bool (*begin)(struct fabric *f, enum deal_kind kind, const struct fabric_work *work);
     void (*end)(struct fabric *f, enum deal_kind kind, uint64_t end);

@@ -2,6 +2,7 @@
 /* The end of a job: a rank says that it leaves, and serves others until all have left. */
 #include "machine/blocks.h"
 #include "machine/meeting.h"
+#include "ranks/fetch.h"
 #include "ranks/joint.h"
 #include "ranks/lead.h"
 
@@ -10,8 +11,10 @@
 
 static bool is_quiet(const struct ranks *m)
 {
+    bool fetches = m->place.fixed && m->fetch && !ranks_fetch_quiet(m->fetch);
+
     return ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m) &&
-           (!m->place.fixed || ranks_versions_quiet(m));
+           (!m->place.fixed || ranks_versions_quiet(m)) && !fetches;
 }
 
 /* Nothing of this rank is under way. */

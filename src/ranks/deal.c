@@ -10,13 +10,13 @@
  * The lock guards `own`, which callers' threads share with the holder of the round
  * machine. All else belongs to that holder. */
 #include "ranks/lead.h"
-#include "ranks/leases.h"
+#include "ranks/fetch.h"
 
 #include <string.h>
 
 enum { AGAIN = 4 /* in the time `dead` */ };
 #define FIXED_AHEAD_NS UINT64_C(60000000000)    /* nobody who is cut off is put out */
-enum { TRAINED_WIDE = 1, HELD_WIDE = 2, OVER = 1, FINAL = 2, OF_UNITS = 4 };
+enum { TRAINED_WIDE = 1, HELD_WIDE = 2, OVER = 1, FINAL = 2, OF_UNITS = 4, CUT = 8 };
 
 struct stream {
     struct own_items own;
@@ -30,6 +30,8 @@ struct ranks_deal {
     pthread_mutex_t lock;
     bool starved;               /* there was no memory; under the lock */
     struct stream of[DEAL_KINDS];
+    struct ranks_feeder feeder; /* of the items' bytes, as words say; the holder's */
+    int turn;                   /* the rank that is dealt to first */
     struct {
         struct ranks_items head;
         struct run runs[3 * LEASES_RUNS];
@@ -38,7 +40,7 @@ struct ranks_deal {
     struct lease_deal deal;
 };
 
-_Static_assert(sizeof(struct ranks_items) <= 64, "RANKS_ITEMS_BYTES has room for it");
+_Static_assert(sizeof(struct ranks_items) <= 96, "RANKS_ITEMS_BYTES has room for it");
 _Static_assert(sizeof(struct run) == sizeof(struct descant_items), "as a caller's");
 
 descant_status ranks_deal_init(struct ranks *m)
@@ -48,9 +50,11 @@ descant_status ranks_deal_init(struct ranks *m)
     if (!d)
         return DESCANT_MEMORY;
     pthread_mutex_init(&d->lock, NULL);
+    d->feeder.rank = -1;
+    m->fetch = ranks_fetch_make(&d->lock);
     for (int kind = 0; kind < DEAL_KINDS; kind++)
         own_init(&d->of[kind].own, m->place.fixed ? FIXED_AHEAD_NS : m->dead_ns);
-    return DESCANT_OK;
+    return m->fetch ? DESCANT_OK : DESCANT_MEMORY;
 }
 
 void ranks_deal_fini(struct ranks *m)
@@ -58,6 +62,7 @@ void ranks_deal_fini(struct ranks *m)
     if (!m->deal)
         return;
     pthread_mutex_destroy(&m->deal->lock);
+    ranks_fetch_fini(m->fetch);
     for (int kind = 0; kind < DEAL_KINDS; kind++) {
         own_fini(&m->deal->of[kind].own);
         leases_fini(&m->deal->of[kind].leases);
@@ -125,8 +130,11 @@ static void say_items(struct ranks *m, enum deal_kind kind)
     d->out.head = (struct ranks_items){
         .serial = items->serial, .grant = items->have, .want = items->want,
         .stock = items->stock, .end = items->end, .each = items->each,
+        .fed = items->fed, .feeder = d->feeder.generation,
+        .feeder_rank = d->feeder.rank,
         .flags = (items->trained.wide ? TRAINED_WIDE : 0) |
-                 (items->held.wide ? HELD_WIDE : 0) | flag_of(kind)};
+                 (items->held.wide ? HELD_WIDE : 0) | (items->cut ? CUT : 0) |
+                 flag_of(kind)};
     size_t n = put(d, put(d, put(d, 0, 0, &items->trained), 1, &items->held), 2,
                    &items->done);
     tell(m, m->coordinator, WORD_ITEMS, n);
@@ -139,11 +147,29 @@ static void say_deal(struct ranks *m, int rank, enum deal_kind kind)
 
     d->out.head = (struct ranks_items){
         .serial = deal->heard, .grant = deal->number, .end = deal->end,
-        .stock = deal->most,
-        .flags = (deal->over ? OVER : 0) | (deal->final ? FINAL : 0) | flag_of(kind)};
+        .stock = deal->most, .fed = deal->fed, .feeder = d->feeder.generation,
+        .feeder_rank = d->feeder.rank,
+        .flags = (deal->over ? OVER : 0) | (deal->final ? FINAL : 0) |
+                 (deal->cut ? CUT : 0) | flag_of(kind)};
     size_t n = put(d, put(d, put(d, 0, 0, &deal->grant), 1, &deal->pending), 2,
                    &deal->done);
     tell(m, rank, WORD_DEAL, n);
+}
+
+/* The first process that is told: another one of its rank has other bytes, and reads
+ * none. */
+static void hear_feeder(struct ranks *m, const struct ranks_items *head)
+{
+    struct ranks_deal *d = m->deal;
+
+    if (d->feeder.rank < 0)
+        d->feeder.rank = head->feeder_rank;
+    if (!d->feeder.generation && d->feeder.rank == head->feeder_rank)
+        d->feeder.generation = head->feeder;
+    pthread_mutex_lock(&d->lock);
+    if (d->feeder.generation)
+        *ranks_fetch_feeder(m->fetch) = d->feeder;
+    pthread_mutex_unlock(&d->lock);
 }
 
 static void hear_items(struct ranks *m, int from, const struct ranks_items *head,
@@ -159,6 +185,8 @@ static void hear_items(struct ranks *m, int from, const struct ranks_items *head
     items->stock = head->stock;
     items->end = head->end;
     items->each = head->each;
+    items->fed = head->fed;
+    items->cut = head->flags & CUT;
     at = take(&items->trained, at, head->n[0]);
     at = take(&items->held, at, head->n[1]);
     take(&items->done, at, head->n[2]);
@@ -174,6 +202,7 @@ static void hear_deal(struct ranks *m, const struct ranks_items *head, const cha
     struct stream *s = &d->of[head->flags & OF_UNITS ? DEAL_UNITS : DEAL_ITEMS];
     struct lease_deal deal = {.heard = head->serial, .number = head->grant,
                               .end = head->end, .most = head->stock,
+                              .fed = head->fed, .cut = head->flags & CUT,
                               .over = head->flags & OVER,
                               .final = head->flags & FINAL};
 
@@ -195,6 +224,7 @@ void ranks_deal_hear(struct ranks *m, int from, const struct ranks_word *word)
     memcpy(&head, at, sizeof head);
     if (!m->deal)
         return;
+    hear_feeder(m, &head);
     if (word->what == WORD_ITEMS)
         hear_items(m, from, &head, at + sizeof head);
     else
@@ -203,6 +233,21 @@ void ranks_deal_hear(struct ranks *m, int from, const struct ranks_word *word)
 
 /* --- the coordinator --- */
 
+/* The process that reads the items' bytes is no member: it has died, left, or was cut off
+ * for so long. One that was never heard of is waited for as long. */
+static bool has_no_reader(const struct ranks *m, const struct stream *s)
+{
+    const struct ranks_feeder *feeder = &m->deal->feeder;
+
+    if (!s->leases.fed || feeder->rank < 0)
+        return false;
+    if (m->place.fixed)
+        return m->lead->peers[feeder->rank].left;
+    return feeder->generation ? m->members[feeder->rank] != feeder->generation
+                              : !m->members[feeder->rank] &&
+                                    m->now_ns - s->leases.since_ns > m->dead_ns;
+}
+
 static void deal_all(struct ranks *m, enum deal_kind kind)
 {
     struct ranks_deal *d = m->deal;
@@ -210,9 +255,17 @@ static void deal_all(struct ranks *m, enum deal_kind kind)
 
     if (!look_members(m, s))
         ranks_fail(m, DESCANT_MEMORY, "no memory for items");
-    for (int k = 0; k < m->place.size; k++)
-        if (leases_deal(&s->leases, k, &d->deal, m->now_ns))
-            say_deal(m, k, kind);
+    if (has_no_reader(m, s))
+        leases_cut(&s->leases, m->now_ns);
+    int first = s->leases.fed ? d->turn : 0;
+    for (int k = 0; k < m->place.size; k++) {
+        int rank = (first + k) % m->place.size;
+        if (!leases_deal(&s->leases, rank, &d->deal, m->now_ns))
+            continue;
+        say_deal(m, rank, kind);
+        if (d->deal.grant.n)
+            d->turn = (rank + 1) % m->place.size;
+    }
 }
 
 /* A mean has the work of all but those whose vectors are not finite; a state, its
@@ -291,6 +344,8 @@ static void tell_own(struct ranks *m, enum deal_kind kind)
     const struct ledger_view view = ledger_view(m->ledger);
 
     pthread_mutex_lock(&d->lock);
+    if (!d->feeder.generation)
+        d->feeder = *ranks_fetch_feeder(m->fetch);
     if (s->was_member && !view.member)
         own_drop(&s->own);
     s->was_member = view.member;
@@ -317,6 +372,8 @@ void ranks_deal_turn(struct ranks *m)
         if (m->leads)
             deal_all(m, (enum deal_kind)kind);
     }
+    if (m->deal && m->started)
+        ranks_fetch_turn(m, m->fetch, &m->deal->of[DEAL_ITEMS].own);
 }
 
 const struct own_items *ranks_deal_own(const struct ranks *m, enum deal_kind kind)
@@ -360,6 +417,38 @@ static bool begin(struct fabric *f, enum deal_kind kind, const struct fabric_wor
 
     pthread_mutex_unlock(&d->lock);
     return good;
+}
+
+/* Before begin. The trainer that reads tells the others of itself in its words. */
+static bool feed(struct fabric *f, int rank, size_t most)
+{
+    struct ranks *m = ranks_of(f);
+    struct ranks_deal *d = enter(f);
+    bool good = ranks_fetch_feed(m, m->fetch, rank, most);
+
+    if (good)
+        own_feed(&d->of[DEAL_ITEMS].own);
+    pthread_mutex_unlock(&d->lock);
+    return good;
+}
+
+static enum deal_bytes put_item(struct fabric *f, const void *bytes, size_t n)
+{
+    struct ranks_deal *d = enter(f);
+    enum deal_bytes got =
+        ranks_fetch_put(ranks_of(f)->fetch, &d->of[DEAL_ITEMS].own, bytes, n);
+    leave(d, true);
+    return got;
+}
+
+static enum deal_bytes get_item(struct fabric *f, uint64_t item,
+                                const struct deal_room *room)
+{
+    struct ranks_deal *d = enter(f);
+    enum deal_bytes got =
+        ranks_fetch_get(ranks_of(f)->fetch, &d->of[DEAL_ITEMS].own, item, room);
+    leave(d, true);
+    return got;
 }
 
 static void set_end(struct fabric *f, enum deal_kind kind, uint64_t end)
@@ -439,6 +528,9 @@ static void rest(struct fabric *f)
 
 const struct fabric_deal ranks_deals = {
     .begin = begin,
+    .feed = feed,
+    .put = put_item,
+    .get = get_item,
     .end = set_end,
     .take = take_items,
     .done = done,

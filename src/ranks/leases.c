@@ -122,6 +122,21 @@ static void tell_all(struct leases *l)
         l->of[k].tell |= l->of[k].generation != 0;
 }
 
+/* Items from here on are not dealt. */
+static uint64_t bound(const struct leases *l)
+{
+    return l->fed && l->fed - 1 < l->end ? l->fed - 1 : l->end;
+}
+
+static void cut(struct leases *l)
+{
+    if (l->cut)
+        return;
+    l->cut = l->changed = true;
+    l->end = bound(l);
+    tell_all(l);
+}
+
 /* A word that comes late says nothing. A rank that has told nothing yet has nothing that
  * this dealer gave. */
 bool leases_hear(struct leases *l, int rank, const struct lease_items *items)
@@ -154,6 +169,9 @@ bool leases_hear(struct leases *l, int rank, const struct lease_items *items)
     if (items->end < l->end)
         tell_all(l);
     l->end = items->end < l->end ? items->end : l->end;
+    l->fed = items->fed > l->fed ? items->fed : l->fed;
+    if (items->cut)
+        cut(l);
     return good;
 }
 
@@ -179,12 +197,12 @@ bool leases_final_of(struct leases *l, int rank)
 /* UINT64_MAX: the end is not known. */
 static uint64_t count_free(const struct leases *l)
 {
-    uint64_t n = l->end;
+    uint64_t end = bound(l), n = end;
 
     for (size_t k = 0; n != UINT64_MAX && k < l->busy.n; k++) {
         const struct run *run = &l->busy.at[k];
-        if (run->from < l->end)
-            n -= (run->to < l->end ? run->to : l->end) - run->from;
+        if (run->from < end)
+            n -= (run->to < end ? run->to : end) - run->from;
     }
     return n;
 }
@@ -206,16 +224,6 @@ static void count(struct leases *l)
     }
 }
 
-/* All that have more than `most` in stock are to give it back. */
-static void recall(struct leases *l, uint64_t most)
-{
-    for (int k = 0; k < l->size; k++) {
-        struct lessee *of = &l->of[k];
-        if (of->generation && of->stock > most && !of->recalled)
-            of->tell = of->recalled = true;
-    }
-}
-
 /* Those that have not told what they have are to do so. */
 static void ask_all(struct leases *l)
 {
@@ -226,15 +234,41 @@ static void ask_all(struct leases *l)
     }
 }
 
+/* Some member may have what this dealer does not know of. */
+static bool is_early(struct leases *l, uint64_t now_ns)
+{
+    count(l);
+    return now_ns - l->since_ns < l->patience_ns && !l->all_told;
+}
+
+void leases_cut(struct leases *l, uint64_t now_ns)
+{
+    if (is_early(l, now_ns))
+        ask_all(l);
+    else if (l->fed)
+        cut(l);
+}
+
+/* All that have more than `most` in stock are to give it back. */
+static void recall(struct leases *l, uint64_t most)
+{
+    for (int k = 0; k < l->size; k++) {
+        struct lessee *of = &l->of[k];
+        if (of->generation && of->stock > most && !of->recalled)
+            of->tell = of->recalled = true;
+    }
+}
+
 static void grant(struct leases *l, struct lessee *of, uint64_t n)
 {
     struct run gap = runs_gap(&l->busy, 0);
 
+    uint64_t end = bound(l);
     of->given++;
     l->changed = true;
-    for (; n && gap.from < l->end && of->grant.n < LEASES_RUNS;
+    for (; n && gap.from < end && of->grant.n < LEASES_RUNS;
          gap = runs_gap(&l->busy, gap.from)) {
-        uint64_t to = gap.to < l->end ? gap.to : l->end;
+        uint64_t to = gap.to < end ? gap.to : end;
         to = to - gap.from > n ? gap.from + n : to;
         /* without memory the item stays free, and this rank's grant is smaller */
         if (!runs_add(&l->busy, gap.from, to))
@@ -266,11 +300,13 @@ bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t n
     uint64_t most =
         l->n_left == UINT64_MAX ? UINT64_MAX : l->n_left / (2 * (uint64_t)l->members);
     most = most < each ? 0 : most;
+    bool ends = bound(l) == l->end;
+    most = !most && !ends ? each : most;
     uint64_t least = most ? most : each;
     bool asks = of->asks && !of->grant.n;
-    bool early = now_ns - l->since_ns < l->patience_ns && !l->all_told;
-    bool waits = asks && (early || (!l->n_free && l->n_left));
-    bool over = asks && !l->n_left;
+    bool early = is_early(l, now_ns);
+    bool waits = asks && (early || (!l->n_free && (l->n_left || !ends)));
+    bool over = asks && !l->n_left && ends;
     if (waits && early)
         ask_all(l);
     else if (waits)
@@ -282,7 +318,8 @@ bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t n
     of->asks = waits;
     of->tell = false;
     *deal = (struct lease_deal){.heard = of->heard, .number = of->given, .end = l->end,
-                                .over = over, .most = most, .final = l->final};
+                                .over = over, .most = most, .final = l->final,
+                                .fed = l->fed, .cut = l->cut};
     lease_list_add(&deal->grant, &of->grant);
     lease_list_add(&deal->done, &l->done);
     lease_list_add(&deal->pending, &l->pending);

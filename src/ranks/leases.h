@@ -24,6 +24,11 @@
  *      `most` is 0, each rank has one item in work and none in stock, and all end within
  *      the time that one item takes.
  *
+ *   6. Where items have bytes, which one rank reads as from a pipe, those that it has
+ *      read are dealt, and no others. Until the end is known a rank may have one item in
+ *      stock however few there are. If the rank that reads has gone, the input is *cut*:
+ *      it ends with the last item that was read, as far as the dealer knows.
+ *
  * Where items are small they are taken `each` at a time, in runs: in 5, `each` items then
  * stand for one, and a `most` below that is 0. */
 #ifndef LEASES_H
@@ -32,6 +37,8 @@
 #include "base/runs.h"
 
 enum {
+    LEASES_AHEAD = 8,                   /* items with bytes in stock, at most: a rank
+                                           cannot fetch more while it is cut off */
     LEASES_RUNS = 256,                  /* of a list in a word, at most */
     LEASES_WANT = 1 << 26               /* items, at most */
 };
@@ -51,6 +58,9 @@ struct lease_items {
     uint64_t end;                       /* UINT64_MAX: not known */
     uint64_t stock;                     /* items that are not in work yet */
     uint64_t each;                      /* that one take asks for; 0 is 1 */
+    uint64_t fed;                       /* rule 6: 1 + the items that were read; 0: items
+                                           have no bytes */
+    bool cut;
     struct lease_list trained;          /* in no result that the others have */
     struct lease_list held;             /* all other items that it has */
     struct lease_list done;             /* never wide: what has no room is told later */
@@ -61,13 +71,15 @@ struct lease_deal {
     uint64_t number;                    /* of the grant that came last */
     uint64_t end;
     bool over;                          /* nothing is free, nor in stock */
+    uint64_t fed;                       /* as in struct lease_items */
+    bool cut;
     uint64_t most;                      /* in stock */
     bool final;                         /* `pending` is of the final round */
     struct lease_list grant, done;
     struct lease_list pending;          /* done once this rank's final round has ended */
 };
 
-enum { RANKS_ITEMS_BYTES = 64 + 3 * LEASES_RUNS * (int)sizeof(struct run) };
+enum { RANKS_ITEMS_BYTES = 96 + 3 * LEASES_RUNS * (int)sizeof(struct run) };
 
 /* --- the dealer --- */
 
@@ -77,7 +89,8 @@ struct leases {
     int size, members;
     struct lessee *of;                  /* (size) */
     struct runs done, busy;             /* busy: done, or some member has them */
-    uint64_t end;
+    uint64_t end, fed;                  /* fed: rule 6 */
+    bool cut;
     uint64_t patience_ns, since_ns;     /* this rank deals since then */
     struct runs pending;                /* trained by those who are in the final round */
     bool final;
@@ -102,6 +115,9 @@ void lease_list_add(struct lease_list *list, const struct runs *set);
 
 bool leases_hear(struct leases *l, int rank, const struct lease_items *items);
 
+/* The rank that reads the items' bytes is no member: no more will come. */
+void leases_cut(struct leases *l, uint64_t now_ns);
+
 /* True: `deal` is to be said to the rank. */
 bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t now_ns);
 
@@ -121,6 +137,10 @@ struct own_items {
     struct runs stock, open, trained, brought, fresh, told, done;
     struct runs pending;                /* see struct lease_deal */
     uint64_t end;
+    uint64_t fed;                       /* rule 6, as far as this rank knows */
+    bool cut;
+    bool puts, presses;                 /* since the last word this rank has put an item;
+                                           has no room for more, until some are done */
     uint64_t have;                      /* the number of the last grant that was taken */
     uint64_t most;                      /* in stock, as the dealer said last, */
     bool over;                          /* and whether all are dealt */
@@ -142,6 +162,8 @@ void own_fini(struct own_items *o);
 void own_init(struct own_items *o, uint64_t ahead_ns);
 bool own_begin(struct own_items *o, const struct run *done, size_t n, uint64_t each,
                bool waits);
+void own_feed(struct own_items *o);         /* before begin: items have bytes */
+void own_put(struct own_items *o);          /* this rank has read another item */
 /* no more is to be taken, but alone */
 void own_finish(struct own_items *o);
 

@@ -4,6 +4,7 @@
 
 #define NEWS_NS UINT64_C(250000000)     /* news wait so long for more */
 #define HUNGRY_NS UINT64_C(5000000)
+#define PUT_NS UINT64_C(20000000)       /* so does an item that was read */
 
 enum {
     WINDOWS = 10,                       /* of the rate, in `ahead` */
@@ -15,6 +16,17 @@ void own_init(struct own_items *o, uint64_t ahead_ns)
     *o = (struct own_items){
         .end = UINT64_MAX, .most = UINT64_MAX, .ahead_ns = ahead_ns, .want = 1,
         .each = 1};
+}
+
+void own_feed(struct own_items *o)
+{
+    o->fed = o->fed ? o->fed : 1;
+}
+
+void own_put(struct own_items *o)
+{
+    o->fed++;
+    o->puts = true;
 }
 
 bool own_begin(struct own_items *o, const struct run *done, size_t n, uint64_t each,
@@ -68,6 +80,9 @@ static struct run find_rest(const struct own_items *o)
     const struct runs *const not[] = {&o->done, &o->told, &o->fresh, &o->brought,
                                       &o->trained, &o->open};
     uint64_t at = 0, to = o->end, before;
+
+    if (o->fed && o->fed - 1 < to)
+        to = o->fed - 1;
 
     do {
         before = at;
@@ -191,6 +206,7 @@ static uint64_t lacks(const struct own_items *o)
     uint64_t stock = runs_count(&o->stock), most = room(o);
 
     most = o->want < most ? o->want : most;
+    most = o->fed && most > LEASES_AHEAD ? (uint64_t)LEASES_AHEAD : most;
     bool takes = o->begun && !o->over && !o->ended && !o->alone;
     return takes && stock < most ? most - stock : 0;
 }
@@ -202,7 +218,8 @@ bool own_due(const struct own_items *o, uint64_t now_ns)
 
     if (!o->begun)
         return false;
-    if (!o->said_ns || stock > room(o))
+    if (!o->said_ns || stock > room(o) ||
+        ((o->puts || o->presses) && since >= PUT_NS))
         return true;
     if (lack >= stock && lack && !o->asked)
         return since >= HUNGRY_NS;
@@ -280,6 +297,7 @@ bool own_tell(struct own_items *o, struct lease_items *items, uint64_t now_ns)
     *items = (struct lease_items){.serial = ++o->serial, .have = o->have,
                                   .want = lacks(o), .end = o->end,
                                   .each = o->each,
+                                  .fed = o->fed, .cut = o->cut,
                                   .stock = runs_count(&o->stock)};
     add_wide(&items->trained, &o->trained);
     add_wide(&items->trained, &o->brought);
@@ -289,6 +307,7 @@ bool own_tell(struct own_items *o, struct lease_items *items, uint64_t now_ns)
     lease_list_add(&items->done, &o->told);
     lease_list_add(&items->done, &o->done);
     o->asked = items->want > 0;
+    o->puts = o->presses = false;
     o->news = o->fresh.n > 0;
     return good;
 }
@@ -326,6 +345,8 @@ bool own_hear(struct own_items *o, const struct lease_deal *deal)
     o->news |= deal->number > o->have;
     o->have = deal->number > o->have ? deal->number : o->have;
     own_end(o, deal->end);
+    o->fed = deal->fed > o->fed ? deal->fed : o->fed;
+    o->cut |= deal->cut;
     o->asked &= !deal->over && !deal->grant.n;
     o->over = deal->over && !o->stock.n;
     o->most = deal->most;

@@ -119,7 +119,8 @@ static bool length_is_good(struct ranks *m, struct ranks_op *op,
         [TAG_STATE] = "a piece of a state", [TAG_ASK] = "an ask",
         [TAG_ROWS] = "a part of rows", [TAG_POST] = "a parcel",
         [TAG_POST_TAKEN] = "a parcel's answer", [TAG_WANT] = "a wish for a state",
-        [TAG_VERSION] = "a piece of a state", [TAG_ANSWER] = "an answer"};
+        [TAG_VERSION] = "a piece of a state", [TAG_FETCH] = "a wish for an item",
+        [TAG_FETCHED] = "a piece of an item", [TAG_ANSWER] = "an answer"};
     char length[24] = "too many";
 
     if (!op->most || ended->bytes == op->most ||

@@ -7,7 +7,8 @@
 
 enum ranks_tag {
     TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_ASK, TAG_ROWS,
-    TAG_POST, TAG_POST_TAKEN, TAG_WANT, TAG_VERSION,
+    TAG_POST, TAG_POST_TAKEN, TAG_WANT, TAG_VERSION, TAG_FETCH,
+    TAG_FETCHED,
     TAG_ANSWER          /* the first of one for each seat of elastic.h */
 };
 

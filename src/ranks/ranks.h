@@ -20,6 +20,7 @@
  *   post.c         parcels between rank 0 and the others
  *   agree.c, agree_lead.c         agreements; the coordinator's side of them
  *   deal.c         items for ranks by need, by the rules of leases.h
+ *   fetch.c        the bytes of items, which one rank reads (store.h)
  *   bulletins.c    each rank's figures, told to the lowest ranks
  *   waits.c        sleeping, awaited ranks, ranks that are bound to too few cores
  *   pieces.c       where the pieces of a mean lie
@@ -91,6 +92,7 @@ struct ranks_donor;
 struct ranks_agree;
 struct ranks_agree_lead;
 struct ranks_deal;
+struct ranks_fetch;
 
 /* The parts of the version that a rank holds. */
 struct ranks_held {
@@ -195,6 +197,7 @@ struct ranks {
     struct ranks_agree *agree;          /* NULL: not started */
     struct ranks_agree_lead *agree_lead;    /* as lead */
     struct ranks_deal *deal;            /* NULL: not started */
+    struct ranks_fetch *fetch;          /* as deal */
     /* A peer has come or gone. */
     void (*met)(struct ranks *m, const struct link_peer *peer);
     /* False: the word may not be acted upon, and the job has failed. */

@@ -7,7 +7,7 @@
 #include "ranks/ledger.h"
 
 enum {
-    RANKS_PROTOCOL = 21,        /* of the words and pieces between ranks */
+    RANKS_PROTOCOL = 22,        /* of the words and pieces between ranks */
     RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
@@ -118,10 +118,14 @@ struct ranks_items {
     uint64_t stock;             /* ITEMS: its stock; DEAL: the most that it may have */
     uint64_t end;
     uint64_t each;              /* ITEMS: that one take asks for */
+    uint64_t fed;               /* leases.h, rule 6 */
+    uint64_t feeder;            /* the process that reads items' bytes; 0: not known */
+    int32_t feeder_rank;        /* -1: not known */
+    uint32_t unused;
     uint32_t n[3];              /* runs. ITEMS: trained, held, done; DEAL: grant,
                                    pending, done */
     uint32_t flags;             /* ITEMS: trained is wide 1, held is wide 2; DEAL: over
-                                   1, final 2; both: of units 4 */
+                                   1, final 2; both: of units 4, cut 8 */
 };
 
 #endif

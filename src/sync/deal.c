@@ -73,21 +73,33 @@ static descant_status serve(struct descant *job)
     return status;
 }
 
+static uint64_t after(double wait_s)
+{
+    return clock_now_ns() + (uint64_t)(wait_s < 1e9 ? wait_s * 1e9 : 1e18);
+}
+
+/* Returns false at the time `until`. */
+static bool look_again(uint64_t until)
+{
+    uint64_t now = clock_now_ns();
+    if (now < until)
+        clock_sleep_until(now + LOOK_NS < until ? now + LOOK_NS : until);
+    return now < until;
+}
+
 static descant_status take(struct descant *job, enum deal_kind kind, double wait_s,
                            uint64_t most, struct descant_items *items)
 {
     const struct fabric_deal *deal = job->fabric->type->deal;
-    uint64_t until = clock_now_ns() + (uint64_t)(wait_s < 1e9 ? wait_s * 1e9 : 1e18);
+    uint64_t until = after(wait_s);
     while (!deal->take(job->fabric, kind, most, items)) {
         if (atomic_load(&job->failure) != 0)
             return job_broken(job);
         descant_status status = serve(job);
         if (status != DESCANT_OK || deal->take(job->fabric, kind, most, items))
             return status;
-        uint64_t now = clock_now_ns();
-        if (now >= until)
+        if (!look_again(until))
             return DESCANT_TIMEOUT;
-        clock_sleep_until(now + LOOK_NS < until ? now + LOOK_NS : until);
     }
     return DESCANT_OK;
 }
@@ -209,4 +221,93 @@ descant_status descant_deal_spent(struct descant *job, const struct descant_item
     else
         deal->back(job->fabric, DEAL_UNITS, units);
     return DESCANT_OK;
+}
+
+/* --- items with bytes --- */
+
+descant_status descant_deal_feed(struct descant *job, int rank, size_t most)
+{
+    descant_status status;
+    const struct fabric_deal *deal = enter(job, "descant_deal_feed", &status);
+    if (deal == NULL)
+        return status;
+    if (rank < 0 || rank >= job->fabric->size || most == 0)
+        return log_fail(&job->log, DESCANT_INVALID,
+                        "descant_deal_feed: rank %d of %d, %zu bytes", rank,
+                        job->fabric->size, most);
+    if (!deal->feed(job->fabric, rank, most))
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory for the bytes of items");
+    return courier_start(job);
+}
+
+/* What has not come, or has no room, may come or have room by and by, but for what is
+ * under way when the job has ended. */
+static descant_status settle(struct descant *job, enum deal_bytes got, uint64_t until)
+{
+    switch (got) {
+    case DEAL_NONE:
+        return DESCANT_ENDED;
+    case DEAL_STARVED:
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory for the bytes of items");
+    case DEAL_LATER:
+        if (atomic_load(&job->failure) != 0)
+            return job_broken(job);
+        if (atomic_load(&job->state) == JOB_FINISHED)
+            return DESCANT_ENDED;
+        return look_again(until) ? DESCANT_OK : DESCANT_TIMEOUT;
+    default:
+        return DESCANT_OK;
+    }
+}
+
+/* After each item the thread that moves messages may have something to do. */
+descant_status descant_deal_put(struct descant *job, double wait_s, const void *bytes,
+                                size_t n)
+{
+    descant_status status;
+    const struct fabric_deal *deal = enter(job, "descant_deal_put", &status);
+    enum deal_bytes got = DEAL_LATER;
+    if (deal == NULL)
+        return status;
+    if (bytes == NULL || n == 0 || !(wait_s >= 0))
+        return log_fail(&job->log, DESCANT_INVALID,
+                        "descant_deal_put: %zu bytes, wait_s %g", n, wait_s);
+    uint64_t until = after(wait_s);
+    while (got == DEAL_LATER && status == DESCANT_OK) {
+        got = deal->put(job->fabric, bytes, n);
+        if (got == DEAL_LARGER)
+            return log_fail(&job->log, DESCANT_INVALID,
+                            "descant_deal_put: an item of %zu bytes is more than "
+                            "descant_deal_feed allows", n);
+        status = serve(job);
+        if (status == DESCANT_OK)
+            status = settle(job, got, until);
+    }
+    return status;
+}
+
+descant_status descant_deal_get(struct descant *job, double wait_s, uint64_t item,
+                                void *bytes, size_t room, size_t *n)
+{
+    descant_status status;
+    const struct fabric_deal *deal = enter(job, "descant_deal_get", &status);
+    enum deal_bytes got = DEAL_LATER;
+    if (deal == NULL)
+        return status;
+    if (n == NULL || (bytes == NULL && room > 0) || !(wait_s >= 0))
+        return log_fail(&job->log, DESCANT_INVALID,
+                        "descant_deal_get: nowhere to put it, or wait_s %g", wait_s);
+    const struct deal_room to = {bytes, room, n};
+    uint64_t until = after(wait_s);
+    while (got == DEAL_LATER && status == DESCANT_OK) {
+        got = deal->get(job->fabric, item, &to);
+        if (got == DEAL_WRONG)
+            return log_fail(&job->log, DESCANT_INVALID,
+                            "descant_deal_get: item %llu is not in hand, or its bytes "
+                            "were given out", (unsigned long long)item);
+        status = serve(job);
+        if (status == DESCANT_OK)
+            status = settle(job, got, until);
+    }
+    return status;
 }

@@ -112,6 +112,7 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
     status = owners_flush(job);
     if (status != DESCANT_OK)
         return status;
+    courier_stop(job);
     shadow_stop(job);
     pthread_mutex_lock(&job->machine);
     status = end_reload(job);
@@ -207,6 +208,7 @@ descant_status descant_part(struct descant *job, double most_s)
     most_s = most_s < PART_MOST_S ? most_s : PART_MOST_S;
     uint64_t until = clock_now_ns() + (uint64_t)(most_s * 1e9);
     bool rounds = job->plan.when != PLAN_NEVER && job->plan.what != PLAN_GRADIENT;
+    courier_stop(job);
     shadow_stop(job);
     pthread_mutex_lock(&job->machine);
     tables_stop(&job->tables);
@@ -245,6 +247,7 @@ static void take_rows(struct descant *job)
 
 void job_destroy(struct descant *job, bool keeps)
 {
+    courier_stop(job);
     shadow_stop(job);
     events_stop(job);
     owners_stop(job);

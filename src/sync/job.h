@@ -113,6 +113,10 @@ struct descant {
      * thread. */
     pthread_t shadow;
     bool shadow_runs;
+    pthread_t courier;                  /* courier.c; as the shadow, but started by
+                                           descant_deal_feed */
+    bool courier_runs;
+    _Atomic bool courier_stop;
     _Atomic bool shadow_stop;
     _Atomic uint32_t shadow_bell;       /* futex: rung by stop and by a delayed
                                            snapshot */
@@ -238,5 +242,9 @@ descant_status world_drive(struct descant *job, uint64_t until, uint64_t *waited
 descant_status shadow_start(struct descant *job);
 void shadow_stop(struct descant *job);
 void shadow_ring(struct descant *job);
+
+/* --- courier.c: moves items' bytes --- */
+descant_status courier_start(struct descant *job);      /* once */
+void courier_stop(struct descant *job);
 
 #endif
