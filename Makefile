@@ -89,7 +89,7 @@ TRAIN_COMMANDS := $(foreach c,train eval gen gen_cache report bsp bsp_status,\
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
 	report trainer training_ends training_faults training_words run_files run_rules resume scores bsp bsp_control \
-	bsp_net train_bsp bsp_eval told whole))
+	bsp_net train_bsp bsp_eval told piped whole))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell $(PKG_CONFIG) --cflags $(TRAIN_PACKAGES))
 # OpenBLAS is loaded by the first model that multiplies (src/nn/blas.c).
@@ -272,7 +272,7 @@ $(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _aside.o _epo
 $(addprefix $(B)/tests/test_,hosts run hub): $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(addprefix $(B)/tests/test_,hosts run hub): BESIDE := $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(B)/tests/test_comings $(B)/tests/test_comings_agree: $(B)/tests/faults
-$(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs agree_jobs deal_jobs link_contract bsp_net told): | $(MODULES)
+$(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs agree_jobs deal_jobs fed_jobs link_contract bsp_net told): | $(MODULES)
 $(TLS_TESTS:%.c=$(B)/%) $(B)/bench/tls: | $(filter %-tls.so,$(MODULES))
 # These make certificates, count OpenSSL's memory, and are programs of another kind.
 $(TLS_TESTS:%.c=$(B)/%): LDFLAGS += $(shell $(PKG_CONFIG) --libs libssl libcrypto)

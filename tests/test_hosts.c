@@ -257,6 +257,8 @@ struct shell {
 };
 
 /* As descant run starts one; false: this machine has no such shell. */
+static int shell_input = -1;            /* of the next shell */
+
 static bool start_shell(struct shell *shell, const char *name, const struct script *script)
 {
     int in[2], out[2];
@@ -274,6 +276,8 @@ static bool start_shell(struct shell *shell, const char *name, const struct scri
         dup2(in[0], 0);
         dup2(out[1], 1);
         dup2(out[1], 2);
+        if (shell_input >= 0)
+            dup2(shell_input, SCRIPT_INPUT);
         if (strcmp(name, "busybox") == 0)
             execlp(name, name, "sh", "-c", script_reader, NULL);
         execlp(name, name, "-c", script_reader, NULL);
@@ -350,7 +354,7 @@ START_TEST(words_and_variables)
     setenv("ODD", "x y", 1);
     setenv("NO", "no", 1);
     lay_out(&l, &o, command);
-    struct script s = {&l, &o, "descant-secret-1:00ff", folder, 3, true};
+    struct script s = {&l, &o, "descant-secret-1:00ff", folder, 3, true, false};
     in_folder("");
     s.folder = folder;
     if (!start_shell(&shell, shells[_i], &s)) {
@@ -364,6 +368,32 @@ START_TEST(words_and_variables)
     ck_assert_str_eq(said, wanted);
     snprintf(wanted, sizeof wanted, "/dev/shm/descant-run-%s-3", l.id);
     no_file(wanted);
+    layout_fini(&l);
+}
+END_TEST
+
+/* All of it comes to the command, as its standard input alone. */
+START_TEST(the_input_of_a_command)
+{
+    static char reads[] = "cat; [ -e /proc/$$/fd/9 ] && echo twice; exit 0";
+    static const char line[] = "a line\nanother\n";
+    char *command[] = {sh, c, reads, NULL}, said[1024];
+    struct hosts_options o = {.insecure = true};
+    struct layout l;
+    struct shell shell;
+    int input[2];
+    lay_out(&l, &o, command);
+    const struct script s = {&l, &o, NULL, "/", 0, false, true};
+    ck_assert_int_eq(pipe2(input, O_CLOEXEC), 0);
+    ck_assert_int_eq(write(input[1], line, strlen(line)), (ssize_t)strlen(line));
+    shell_input = input[0];
+    bool there = start_shell(&shell, shells[_i], &s);
+    close(input[0]);
+    close(input[1]);
+    if (there) {
+        ck_assert_int_eq(end_shell(&shell, said, sizeof said), 0);
+        ck_assert_str_eq(said, line);
+    }
     layout_fini(&l);
 }
 END_TEST
@@ -389,7 +419,7 @@ START_TEST(statuses_of_commands)
         char said[1024];
         strcpy(line, statuses[k].command);
         lay_out(&l, &o, command);
-        const struct script s = {&l, &o, NULL, "/", 0, false};
+        const struct script s = {&l, &o, NULL, "/", 0, false, false};
         if (start_shell(&shell, shells[_i], &s)) {
             int status = end_shell(&shell, said, sizeof said);
             ck_assert_msg(status == statuses[k].status, "%s, %s: %d: %s", shells[_i], line, status, said);
@@ -408,7 +438,7 @@ START_TEST(a_folder_that_a_host_lacks)
     struct layout l;
     struct shell shell;
     lay_out(&l, &o, command);
-    const struct script s = {&l, &o, NULL, "/no'where", 3, false};
+    const struct script s = {&l, &o, NULL, "/no'where", 3, false, false};
     if (start_shell(&shell, shells[_i], &s)) {
         ck_assert_int_eq(end_shell(&shell, said, sizeof said), 126);
         ck_assert_msg(strstr(said, "descant run: far has no folder /no'where; start the run in "
@@ -434,7 +464,7 @@ START_TEST(nothing_is_left)
         struct shell shell;
         size_t n = 0;
         lay_out(&l, &o, command);
-        const struct script s = {&l, &o, "descant-secret-1:00ff", "/", 0, false};
+        const struct script s = {&l, &o, "descant-secret-1:00ff", "/", 0, false, false};
         if (start_shell(&shell, shells[_i], &s)) {
             do
                 n += (size_t)read(shell.out, said + n, sizeof said - n - 1);
@@ -465,7 +495,7 @@ START_TEST(what_an_earlier_start_has_left)
     struct layout l;
     struct shell shell, other;
     lay_out(&l, &o, command);
-    struct script s = {&l, &o, "descant-secret-1:00ff", "/", 0, false};
+    struct script s = {&l, &o, "descant-secret-1:00ff", "/", 0, false, false};
     if (!start_shell(&shell, shells[_i], &s)) {
         layout_fini(&l);
         return;
@@ -500,6 +530,7 @@ int main(void)
     tcase_add_test(rules, a_new_secret);
     tcase_add_test(rules, a_secret_of_a_file);
     tcase_add_loop_test(scripts, words_and_variables, 0, N(shells));
+    tcase_add_loop_test(scripts, the_input_of_a_command, 0, N(shells));
     tcase_add_loop_test(scripts, statuses_of_commands, 0, N(shells));
     tcase_add_loop_test(scripts, a_folder_that_a_host_lacks, 0, N(shells));
     tcase_add_loop_test(scripts, nothing_is_left, 0, N(shells));

@@ -253,6 +253,44 @@ START_TEST(how_it_ends)
 }
 END_TEST
 
+/* Of a pipe, which rank 0 alone has, and only its first process: the writer learns that nobody
+ * reads on. Of a device, as a terminal, no rank has anything. */
+START_TEST(the_input_is_rank_0_s)
+{
+    static char line[] = "if [ $RANK = 1 ]; then while [ ! -e twice ]; do sleep 0.1; done; "
+                         "elif [ ! -e once ]; then touch once; head -n 2; exit 7; "
+                         "else touch twice; fi; printf '<%s>\\n' \"$(cat)\"";
+    char *command[] = {sh, c, line, NULL};
+    struct hosts_options o = options(2, 1, command);
+    int tube[2], mine = dup(STDIN_FILENO);
+    ck_assert_int_eq(chdir(folder), 0);
+    ck_assert_int_eq(pipe2(tube, O_CLOEXEC), 0);
+    pid_t writer = fork();
+    if (writer == 0) {
+        signal(SIGPIPE, SIG_DFL);
+        close(tube[0]);
+        for (;;)
+            if (write(tube[1], "a line\n", 7) != 7)
+                _exit(1);
+    }
+    close(tube[1]);
+    dup2(_i ? open("/dev/zero", O_RDONLY | O_CLOEXEC) : tube[0], STDIN_FILENO);
+    close(tube[0]);
+    pid_t run = begin(&o);
+    dup2(mine, STDIN_FILENO);
+    ck_assert_int_eq(end_of(run), 0);
+    int status = 0;
+    ck_assert_int_eq(waitpid(writer, &status, 0), writer);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
+    if (_i == 0)
+        says("[0] a line\n[0] a line\n");
+    says("[0] <>\n");
+    says("[1] <>\n");
+    ck_assert(_i == 0 || !strstr(said, "a line"));
+    none_left();
+}
+END_TEST
+
 /* Ends are heard of whatever was inherited. */
 START_TEST(a_parent_that_ignores_its_children)
 {
@@ -491,6 +529,7 @@ int main(int argc, char **argv)
     tcase_add_checked_fixture(all, set_up, remove_folder);
     tcase_add_loop_test(all, a_killed_rank_comes_back_alone, 0, 2);
     tcase_add_loop_test(all, how_it_ends, 0, N(ends));
+    tcase_add_loop_test(all, the_input_is_rank_0_s, 0, 2);
     tcase_add_test(all, a_parent_that_ignores_its_children);
     tcase_add_test(all, a_rank_that_cannot_be_started);
     tcase_add_test(all, a_rank_that_writes_without_end);

@@ -378,6 +378,7 @@ static enum data_got read_text(struct data *data, uint64_t chunk, bool rest,
     enum data_got got =
         data->input.shared
             ? stdin_chunk(&data->input, &lines, &block->chunk, &data->status)
+        : data->input.given ? given_chunk(&data->input, chunk, &lines, &data->status)
             : input_chunk(&data->input, chunk, &lines, &data->status);
     _Atomic uint64_t *said = data->options.said;
     bool known = said && block->chunk < atomic_load_explicit(said, memory_order_relaxed);

@@ -18,6 +18,13 @@ enum data_format {
 };
 extern const char *const data_format_names[];       /* "auto", "criteo", ... */
 
+/* A chunk of text that was cut elsewhere (data_cut). */
+struct data_text {
+    const char *at;             /* whole lines; 64 bytes behind them can be loaded */
+    size_t n;                   /* 0: they are lost */
+    uint64_t lines;             /* before it, in its input */
+};
+
 struct data_options {
     const char *const *paths;       /* "-": stdin. Plain, gzip or zstd, seen by their
                                        content. A named pipe is for one reader alone */
@@ -49,6 +56,11 @@ struct data_options {
     void *shared;                   /* data_shared_bytes of zeroed memory of all processes
                                        that read the same input; needed for stdin, else
                                        NULL is fine */
+    /* In place of stdin: chunk k of another process's, valid until the next call.
+     * TIMEOUT: not yet, and it is asked again, unless `stopped`; another status: logged.
+     * NULL: stdin is this process's own */
+    descant_status (*fetch)(void *of, uint64_t chunk, struct data_text *text);
+    void *fetch_of;
     bool (*stopped)(void *of);      /* asked some ten times a second while a pipe brings
                                        nothing: true gives the reading up. NULL: it
                                        waits */
@@ -117,6 +129,21 @@ descant_status data_finish(struct data *data);
 /* One of the bad lines, FILE:LINE: and why it is bad; "": there was none. Until close. */
 const char *data_bad_line(const struct data *data);
 void block_fini(struct block *block);
+
+/* --- cut.c: stdin into chunks of text, for other processes to parse --- */
+
+/* A chunk may be so much longer than chunk_bytes. */
+enum { DATA_LINE_MOST = 1 << 20 };
+
+struct data_cutter;
+/* Of the options: chunk_bytes, stopped, of and log. */
+descant_status data_cut_open(struct data_cutter **out,
+                             const struct data_options *options);
+/* The next chunk, valid until the next call. FAILED: logged, and *status says what;
+ * TIMEOUT: it was stopped. */
+enum data_got data_cut(struct data_cutter *cutter, struct data_text *text,
+                       descant_status *status);
+void data_cut_close(struct data_cutter *cutter);        /* NULL is allowed */
 
 /* The stated hash of the hashing trick: 32 bits from a field's number and the token's
  * bytes. */

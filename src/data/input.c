@@ -131,9 +131,12 @@ descant_status input_init(struct input *input, const struct data_options *o)
     if (is_stdin) {
         if (o->n_paths > 1 || input->epochs > 1)
             return log_fail(o->log, DESCANT_INVALID, "stdin is read alone, and once");
-        status = stdin_init(input, o->shared);
+        input->given = o->fetch != NULL;
+        input->sources[0].path = "stdin";
+        input->sources[0].n_chunks = UINT64_MAX;
+        status = input->given ? DESCANT_OK : stdin_init(input, o->shared);
     }
-    for (size_t i = 0; i < o->n_paths && !input->shared && status == DESCANT_OK; i++)
+    for (size_t i = 0; i < o->n_paths && !is_stdin && status == DESCANT_OK; i++)
         status = look_at(input, &input->sources[i], o->bytes ? &o->bytes[i] : NULL);
     return status == DESCANT_OK ? input_room(input, input->chunk_bytes + TAIL_BYTES)
                                 : status;
@@ -161,11 +164,16 @@ void input_fini(struct input *input)
     memory_give(input->names);
 }
 
+static bool is_of_stdin(const struct input *input)
+{
+    return input->shared || input->given;
+}
+
 uint64_t input_chunks(const struct input *input)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < input->n_sources; i++) {
-        if (input->shared || input->sources[i].n_chunks == UINT64_MAX)
+        if (is_of_stdin(input) || input->sources[i].n_chunks == UINT64_MAX)
             return UINT64_MAX;
         n += input->sources[i].n_chunks;
     }
@@ -174,7 +182,7 @@ uint64_t input_chunks(const struct input *input)
 
 bool input_lasts(const struct input *input)
 {
-    bool all = !input->shared;
+    bool all = !is_of_stdin(input);
     for (size_t i = 0; i < input->n_sources; i++)
         all &= input->sources[i].regular;
     return all;
@@ -186,7 +194,7 @@ bool input_lasts(const struct input *input)
 double input_place(const struct input *input, uint64_t chunk)
 {
     uint64_t n = input_chunks(input), bytes = 0, done = 0;
-    if (input->shared)
+    if (is_of_stdin(input))
         return -1;
     if (n != UINT64_MAX)
         return n == 0 || chunk >= n ? 1 : (double)chunk / (double)n;
@@ -388,6 +396,8 @@ enum data_got input_chunk(struct input *in, uint64_t chunk, struct lines *lines,
 uint64_t input_line(struct input *in, const char *at)
 {
     char some[16384];
+    if (in->given)
+        return in->lines + count_line_ends(in->given_text, at) + 1;
     uint64_t to = in->base + (uint64_t)(at - in->text);
     if (in->stream || in->shared)
         return in->lines + count_line_ends(in->text, at) + 1;

@@ -16,7 +16,7 @@
 enum {
     READER_PAD = 64,            /* bytes after a text that may be loaded, not
                                    understood */
-    LINE_LIMIT = 1 << 20,       /* a longer line is a bad one */
+    LINE_LIMIT = DATA_LINE_MOST,        /* a longer line is a bad one */
     CHUNK_BYTES = 1 << 20,
     REASON_ROOM = 160,
 };
@@ -96,6 +96,8 @@ struct input {
     uint64_t lines_at, lines;   /* that many line ends lie before lines_at */
     struct shared_input *shared;        /* stdin */
     bool own_shared;            /* the memory is this reader's alone */
+    bool given;                 /* stdin of another process: options->fetch */
+    const char *given_text;
 };
 
 struct lines {
@@ -130,6 +132,12 @@ uint64_t count_line_ends(const char *at, const char *end);
 descant_status stdin_init(struct input *input, void *shared);
 void stdin_fini(struct input *input);
 enum data_got stdin_chunk(struct input *input, struct lines *lines, uint64_t *chunk,
+                          descant_status *status);
+
+/* --- cut.c --- */
+
+/* As input_chunk, of text that another process has cut. */
+enum data_got given_chunk(struct input *input, uint64_t chunk, struct lines *lines,
                           descant_status *status);
 
 /* --- rows.c: a block being filled --- */

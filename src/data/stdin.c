@@ -83,8 +83,6 @@ descant_status stdin_init(struct input *in, void *shared)
     in->shared = shared ? shared : memory_take(sizeof *in->shared);
     if (!in->shared)
         return log_fail(in->log, DESCANT_MEMORY, "no memory to read stdin");
-    in->sources[0].n_chunks = UINT64_MAX;
-    in->sources[0].path = "stdin";
     make_once(in->shared);
     return DESCANT_OK;
 }

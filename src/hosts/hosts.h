@@ -94,11 +94,12 @@ struct script {
     const char *folder;         /* to be in */
     int rank;
     bool again;                 /* processes of an earlier start are to be killed */
+    bool input;                 /* the shell has the command's input as SCRIPT_INPUT */
 };
 
 /* The argument of sh -c by which a shell reads a script and executes it. Its only
  * quotation marks are ", so that it can stand between ''. */
-enum { SCRIPT_READER = 64 };
+enum { SCRIPT_READER = 64, SCRIPT_INPUT = 9 /* a shell's words name one digit */ };
 extern const char script_reader[SCRIPT_READER];
 /* Returns the script, which the caller frees. NULL: no memory. */
 char *script_text(const struct script *script, size_t *length);

@@ -8,7 +8,10 @@
  * 1. A rank that dies is started again by itself (restarts.c), and the others are not
  *    touched. If its restart is due when no other rank runs any more, and some have ended
  *    with 0, the rank is given up: it would wait for a job that is over.
- * 2. The first SIGINT or SIGTERM goes to all ranks, and no rank is started again. Another
+ * 2. Rank 0, where its host is this one, has this run's standard input, if that is a
+ *    pipe, a socket or a file. A process that is started again has none, for what the
+ *    first one has read is gone.
+ * 3. The first SIGINT or SIGTERM goes to all ranks, and no rank is started again. Another
  *    signal, a second later at least, kills them, and after 5 s more their shells. */
 #include "hosts/hosts.h"
 #include "run/signals.h"
@@ -23,12 +26,14 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define S UINT64_C(1000000000)
 
 enum { KILL_S = 5, POLLED = 3, SPARE_FILES = 64 };
+enum { ABOVE_ALL = 10 };        /* descriptors that a script names are below it */
 enum { TURN_MOST = 64 << 10 };  /* bytes of a stream in a turn: what a pipe holds */
 
 enum rank_state { RANK_RUNS, RANK_WAITS, RANK_OVER };
@@ -67,6 +72,7 @@ struct hosts_run {
     char *ssh[HOSTS_WORDS + 3], *ssh_words;
     struct signals signals;
     struct rlimit files;        /* as it was */
+    bool input;                 /* rule 2, and rank 0 has not been started yet */
     uint64_t kill_ns;           /* the shells then; 0 */
     int ends;                   /* the signal that ends it; 0 */
     int status;                 /* of the first rank given up */
@@ -75,6 +81,12 @@ struct hosts_run {
 };
 
 /* --- starting --- */
+
+/* Rule 2. */
+static bool has_input(const struct hosts_run *r, const struct rank *rank)
+{
+    return r->input && rank->number == 0;
+}
 
 /* In the child: becomes a shell, or ssh, with the pipes as its streams; exec closes all
  * others. Without a terminal ssh cannot ask for a password, and is not to do so by
@@ -92,9 +104,13 @@ static void become(struct hosts_run *r, struct rank *rank, const int in[2],
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setrlimit(RLIMIT_NOFILE, &r->files);
+    int input =
+        has_input(r, rank) ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, ABOVE_ALL) : -1;
     dup2(in[0], STDIN_FILENO);
     dup2(out[0][1], STDOUT_FILENO);
     dup2(out[1][1], STDERR_FILENO);
+    if (input >= 0)
+        dup2(input, SCRIPT_INPUT);
     if (rank->host->here) {
         snprintf(line, sizeof line, "%s", script_reader);
         execvp(sh, (char *[]){sh, c, line, NULL});
@@ -164,6 +180,18 @@ static bool fork_rank(struct hosts_run *r, struct rank *rank)
     return true;
 }
 
+/* Its writer is to find the pipe closed as soon as rank 0 has closed it. */
+static void let_input_go(struct hosts_run *r)
+{
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    if (nothing >= 0) {
+        dup2(nothing, STDIN_FILENO);
+        close(nothing);
+    }
+    r->input = false;
+}
+
 /* Starts the rank with a script of its own, which write_input hands over as the pipe has
  * room. False, after logging why: no process was started. */
 static bool start(struct hosts_run *r, struct rank *rank)
@@ -171,7 +199,7 @@ static bool start(struct hosts_run *r, struct rank *rank)
     const struct script script = {
         .layout = &r->layout, .options = r->options, .folder = r->folder,
         .secret = r->layout.secret ? r->secret : NULL, .rank = rank->number,
-        .again = rank->again,
+        .again = rank->again, .input = has_input(r, rank),
     };
 
     rank->script = script_text(&script, &rank->n);
@@ -183,6 +211,8 @@ static bool start(struct hosts_run *r, struct rank *rank)
         close_input(rank);
         return false;
     }
+    if (has_input(r, rank))
+        let_input_go(r);
     rank->state = RANK_RUNS;
     rank->started_ns = clock_now_ns();
     rank->again = true;
@@ -488,12 +518,15 @@ static descant_status make_room(struct hosts_run *r)
 static descant_status prepare(struct hosts_run *r, FILE *out)
 {
     char here[HOST_NAME] = "";
+    struct stat of;
     uint64_t chance;
 
     gethostname(here, sizeof here - 1);
+    bool given = fstat(STDIN_FILENO, &of) == 0 && !S_ISCHR(of.st_mode);
     if (getrandom(&chance, sizeof chance, 0) != sizeof chance)
         chance = clock_now_ns();
     descant_status status = layout_init(&r->layout, r->options, chance, here, r->log);
+    r->input = status == DESCANT_OK && given && r->layout.hosts[0].here;
     if (status == DESCANT_OK)
         status = split_ssh(r);
     if (status == DESCANT_OK && r->layout.secret)

@@ -19,7 +19,9 @@
  *    beforehand.
  * 3. A rank that is started again first kills the processes of its last start: the host
  *    may not have noticed yet that the connection is lost.
- * 4. The command's standard input is empty, and its output goes where the shell's goes.
+ * 4. The command's standard input is empty, or what the shell has as SCRIPT_INPUT, which
+ *    no process but the command keeps open beyond it. Its output goes where the shell's
+ *    goes.
  *
  * A line of the script has no line end within: in a quoted word that is $_dn. A host
  * needs a POSIX shell, setsid, and, for processes that have left the group, grep -z. */
@@ -144,6 +146,10 @@ static void write_variables(FILE *out, const struct script *s)
     fputs(",secret=$_ds\n", out);
 }
 
+#define CLOSE_INPUT "9<&-"
+#define TAKE_INPUT " <&9 " CLOSE_INPUT
+_Static_assert(SCRIPT_INPUT == 9, "as in these words");
+
 /* The shell's own messages, such as "Killed", are dropped: they would end it when its
  * output is no longer read. */
 static void write_command(FILE *out, const struct script *s)
@@ -156,9 +162,9 @@ static void write_command(FILE *out, const struct script *s)
             "echo $$; exec >&4 2>&5 4>&- 5>&-; "
             "((trap \"\" HUP INT TERM; "
             "while read -r _di; do kill -s \"$_di\" -- -$$; done; "
-            "kill -s TERM -- -$$; sleep 10; %skill -s KILL -- -$$) <&3 3<&- &); "
-            "exec 3<&-; unset _ds; exec \"$@\"' sh",
-            remove);
+            "kill -s TERM -- -$$; sleep 10; %skill -s KILL -- -$$) <&3 3<&-%s &); "
+            "exec 3<&-; unset _ds; exec \"$@\"%s' sh",
+            remove, s->input ? " " CLOSE_INPUT : "", s->input ? TAKE_INPUT : "");
     for (char **word = s->options->command; *word; word++) {
         fputc(' ', out);
         quote(out, *word);

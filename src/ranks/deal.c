@@ -210,8 +210,14 @@ static void hear_deal(struct ranks *m, const struct ranks_items *head, const cha
     at = take(&deal.pending, at, head->n[1]);
     take(&deal.done, at, head->n[2]);
     pthread_mutex_lock(&d->lock);
+    bool cut = deal.cut && !s->own.cut && s->own.end == UINT64_MAX;
     d->starved |= !own_hear(&s->own, &deal);
     pthread_mutex_unlock(&d->lock);
+    if (cut && d->feeder.rank >= 0)
+        log_say(&m->f.log, DESCANT_WARNING,
+                "rank %d (%s), which read the input, has gone: the input ends here, and "
+                "all do what they have", d->feeder.rank,
+                ranks_host_name(m, d->feeder.rank));
     s->soon |= deal.heard == 0;         /* the dealer asks what this rank has */
     m->moved = true;
 }

@@ -95,6 +95,8 @@ struct board {
     _Atomic uint64_t found;
     /* a number of this run, set by the first trainer */
     _Atomic uint64_t run;
+    /* the standard input of the trainer that came first; 0: none has looked (piped.c) */
+    _Atomic uint64_t input;
     struct board_once tables;               /* filling the tables */
     /* they were filled from a checkpoint; before tables */
     _Atomic uint32_t resumed;

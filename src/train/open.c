@@ -82,11 +82,6 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
         return log_fail(&t->log, DESCANT_BAD_RANK,
                         "rank %d: a machine has room for %d trainers", members.rank,
                         BOARD_SEATS);
-    if (t->hosts > 1 && strcmp(o->data, "-") == 0)
-        return log_fail(&t->log, DESCANT_UNSUPPORTED,
-                        "stdin cannot be shared by %d hosts: --data needs files that "
-                        "all of them have",
-                        t->hosts);
     return others_settle(t);
 }
 
@@ -127,6 +122,10 @@ struct data_options trainer_data(struct trainer *t)
     options.shared = t->data_shared;
     options.bytes = board_done(&t->board->tables) ? t->board->bytes : NULL;
     options.known = t->board->known;
+    if (piped_is(t)) {
+        options.fetch = piped_fetch;
+        options.fetch_of = t;
+    }
     return options;
 }
 
@@ -372,7 +371,11 @@ static descant_status start(struct trainer *t)
 static descant_status begin_deal(struct trainer *t)
 {
     const struct data_options options = trainer_data(t);
-    return resume_deal(t, &options);
+    descant_status status = piped_begin(t);
+
+    if (status == DESCANT_OK)
+        status = resume_deal(t, &options);
+    return status == DESCANT_OK ? piped_start(t) : status;
 }
 
 /* Each step needs those before it: locks take the run's number from the board; the model
@@ -383,8 +386,8 @@ static descant_status begin_deal(struct trainer *t)
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size)
 {
     descant_status (*const steps[])(struct trainer *) = {
-        open_board,  lock_files,   look_at_data, open_model, share_tables,
-        once_tables, fill_replica, start,        begin_deal};
+        open_board,   piped_check, lock_files,   look_at_data, open_model,
+        share_tables, once_tables, fill_replica, start,        begin_deal};
     descant_status status = open_job(t, address, rank, size);
 
     for (size_t k = 0; k < sizeof steps / sizeof *steps && status == DESCANT_OK; k++)

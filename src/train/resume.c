@@ -363,7 +363,8 @@ static descant_status deal_limit(struct trainer *t)
 }
 
 /* Where the job deals chunks it hears from each trainer which are done. The end of the
- * data is told as soon as it is known, lest chunks behind it be dealt. */
+ * data is told as soon as it is known, lest chunks behind it be dealt. A pipe begins with
+ * chunk 0, whatever an earlier one had. */
 descant_status resume_deal(struct trainer *t, const struct data_options *options)
 {
     struct board *board = t->board;
@@ -377,7 +378,7 @@ descant_status resume_deal(struct trainer *t, const struct data_options *options
     struct descant_items *runs = memory_take_array(n + 1, sizeof *runs);
     for (size_t k = 0; k < n && todo; k++)
         todo[k] = atomic_load(&board->todo[k]);
-    if (todo && runs)
+    if (todo && runs && !piped_is(t))
         n_runs = place_runs(atomic_load(&board->next), todo, n, runs);
     descant_status status =
         todo && runs ? descant_deal_begin(t->job, runs, n_runs)

@@ -283,6 +283,7 @@ static int run(struct trainer *t)
     if (status == DESCANT_OK && !leaves) {
         monitor_wait(t);
         status = descant_finish(t->job, finals[final]);
+        piped_end(t);
         monitor_stop(t);
     }
     t->bad = status != DESCANT_OK;
@@ -290,6 +291,7 @@ static int run(struct trainer *t)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
                    descant_last_error());
     end_run(t);
+    piped_end(t);
     if (leaves)
         leave(t);
     feed_stop(t->feed);
@@ -332,6 +334,7 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
     if (t.bsp)
         t.state = NULL;         /* the job's memory */
     bsp_close(t.bsp);
+    piped_fini(&t);
     descant_close(t.job);
     lock_give_files(t.locks);
     model_destroy(t.model);

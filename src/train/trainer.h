@@ -15,6 +15,7 @@
 #include "train/whole.h"
 
 #include <pthread.h>
+#include <string.h>
 
 /* Over all trainers of the machine, since the start; means over the seats that are
  * taken. */
@@ -84,6 +85,21 @@ struct gather {
 
 struct bsp;
 
+/* Stdin of rank 0, which feeds all hosts (piped.c). */
+struct piped {
+    /* in rank 0: */
+    struct data_cutter *cutter;         /* the thread's, once it is started */
+    char *item;                 /* (item_room) as cutter */
+    size_t item_room;
+    pthread_t thread;
+    bool started;
+    _Atomic bool stop;
+    /* the feed's thread's: */
+    char *text;                 /* (text_room) */
+    size_t text_room;
+    uint64_t lost;              /* chunks */
+};
+
 enum { TRAIN_POINTS = 64 };
 
 struct trainer {
@@ -127,6 +143,7 @@ struct trainer {
     size_t outer_bytes;
     struct seat *seat;
     struct claims claims;
+    struct piped piped;
     struct feed *feed;              /* with these */
     struct gather gather;
     bool alone;                     /* after the finish: no rounds, only chunks of the
@@ -182,6 +199,22 @@ descant_status train_check(const struct train_options *o, const struct log *log)
 /* --- open.c: up to the first step --- */
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size);
 struct data_options trainer_data(struct trainer *t); /* as it is read to train on */
+
+/* --- piped.c: stdin of rank 0 for all hosts --- */
+static inline bool piped_is(const struct trainer *t)
+{
+    return t->deals && strcmp(t->options->data, "-") == 0;
+}
+
+/* Where the job does not deal: whether all trainers here have the same stdin. */
+descant_status piped_check(struct trainer *t);
+descant_status piped_begin(struct trainer *t);      /* before the job deals */
+descant_status piped_start(struct trainer *t);      /* once it deals */
+/* Ends the reading; what was read stays until close. */
+void piped_end(struct trainer *t);
+void piped_fini(struct trainer *t);
+/* As data_options.fetch; of: a struct trainer. */
+descant_status piped_fetch(void *of, uint64_t chunk, struct data_text *text);
 
 /* --- crew.c: the worker threads --- */
 /* until the data ends or the run stops */
