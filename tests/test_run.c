@@ -254,10 +254,10 @@ START_TEST(how_it_ends)
 END_TEST
 
 /* Of a pipe, which rank 0 alone has, and only its first process: the writer learns that nobody
- * reads on. Of a device, as a terminal, no rank has anything. */
+ * reads on, while the run lasts. Of a device, as a terminal, no rank has anything. */
 START_TEST(the_input_is_rank_0_s)
 {
-    static char line[] = "if [ $RANK = 1 ]; then while [ ! -e twice ]; do sleep 0.1; done; "
+    static char line[] = "if [ $RANK = 1 ]; then until [ -e over ] && [ -e twice ]; do sleep 0.1; done; "
                          "elif [ ! -e once ]; then touch once; head -n 2; exit 7; "
                          "else touch twice; fi; printf '<%s>\\n' \"$(cat)\"";
     char *command[] = {sh, c, line, NULL};
@@ -278,10 +278,11 @@ START_TEST(the_input_is_rank_0_s)
     close(tube[0]);
     pid_t run = begin(&o);
     dup2(mine, STDIN_FILENO);
-    ck_assert_int_eq(end_of(run), 0);
     int status = 0;
-    ck_assert_int_eq(waitpid(writer, &status, 0), writer);
+    WAIT_UNTIL(waitpid(writer, &status, WNOHANG) == writer, "somebody has the pipe");
     ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
+    close(open(in_folder("over"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    ck_assert_int_eq(end_of(run), 0);
     if (_i == 0)
         says("[0] a line\n[0] a line\n");
     says("[0] <>\n");
