@@ -443,9 +443,9 @@ DESCANT_API descant_status descant_deal_rest(struct descant *job);
  *
  * get: the bytes of an item that was taken, into `room` bytes of memory, and into *n how
  * many there are; where these are more than `room` nothing is written, and get may be
- * called again. It gives them once. TIMEOUT: they have not come for wait_s seconds.
- * ENDED: they are lost with the trainer that read them; call descant_deal_done, as there
- * is nothing to do. */
+ * called again. It gives them once. TIMEOUT: they have not come for wait_s seconds. *n 0:
+ * another trainer has done the item meanwhile. ENDED: they are lost with the trainer that
+ * read them. In both cases there is nothing to do: call descant_deal_done. */
 DESCANT_API descant_status descant_deal_feed(struct descant *job, int rank, size_t most);
 DESCANT_API descant_status descant_deal_put(struct descant *job, double wait_s,
                                             const void *bytes, size_t n);

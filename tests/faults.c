@@ -169,7 +169,7 @@ static void check_items(uint64_t before)
         world_deal_check_calm(&w);
     for (int k = 0; k < w.options.ranks; k++)
         all |= w.trainers[k].deal.over;
-    if (w.deals && !*w.why && !all && somebody_trains() && world_may_go_on(&w) && w.n_items == before)
+    if (w.deals && !w.cut && !*w.why && !all && somebody_trains() && world_may_go_on(&w) && w.n_items == before)
         snprintf(w.why, sizeof w.why, "no items are done, from %d on", (int)before);
 }
 
@@ -254,6 +254,7 @@ static bool run_seed(uint64_t seed, bool verbose, bool agrees, bool quorums, boo
     w.agree_ns = agrees && !w.post ? (uint64_t)(AGREE_S * 1e9) : 0;
     w.deals = deals && !w.post;
     w.kind = seed % 2 ? DEAL_ITEMS : DEAL_UNITS;
+    w.fed = w.deals && seed % 4 == 1;
     w.quorum = quorums ? (1 + below(20)) / 20.0 : 0;
     w.hasty &= !quorums;
     w.pulls = quorums && w.wire == WIRE_F32 && !w.elastic && seed % 4 == 0;

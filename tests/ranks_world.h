@@ -63,6 +63,7 @@ struct trainer_deal {
     bool begun, over;
     int item, to;               /* in work: item … to - 1; -1: none */
     uint64_t until_ns, missed;
+    bool reads, wants;          /* fed: it puts items; waits for the bytes of `item` */
     bool trained[WORLD_ITEMS], brought[WORLD_ITEMS];
 };
 
@@ -143,6 +144,10 @@ struct ranks_world {
     uint64_t agreements;        /* results, each of one trainer */
     bool deals;                 /* items are dealt, of this kind: */
     enum deal_kind kind;
+    bool fed;                   /* items have bytes, which rank 0's first process reads */
+    uint64_t read;              /* so many so far */
+    uint64_t n_lost;            /* items whose bytes were nowhere */
+    bool cut;                   /* some trainer takes the input for cut */
     bool items[WORLD_ITEMS];    /* that were in an exchange that merged */
     uint64_t n_items, items_twice;
     bool figures;               /* each tells how many exchanges it has begun */

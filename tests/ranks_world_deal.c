@@ -5,13 +5,15 @@
  *   1 nothing counts as done, with anybody, that no trainer had in an exchange that merged
  *   2 once the faults have ended, each item that the dealer takes for done or for somebody's
  *     is in some exchange, or with somebody who lives: none is left out
- *   3 items are done then (faults.c looks) */
+ *   3 items are done then (faults.c looks)
+ *   4 where items have bytes each trainer gets the right ones, of items that were read, and
+ *     none is lost as long as the one that reads is there */
 #include "ranks/leases.h"
 #include "ranks_world.h"
 
 #include <string.h>
 
-enum { ITEM_NS = 200000000, UNITS = 3 };
+enum { ITEM_NS = 200000000, UNITS = 3, LOOK_NS = 20000000, LARGEST = 600000, KEPT = 64 << 20 };
 
 #define CALM_S 1.0
 
@@ -68,6 +70,52 @@ void world_deal_loses(struct ranks_world *w, int rank)
     ranks_deals.lost(t->f);
 }
 
+static size_t bytes_of(uint64_t item)
+{
+    return item % 97 == 5 ? LARGEST - (size_t)item : 1 + (size_t)(item * 131 % 700);
+}
+
+static const unsigned char *fill(uint64_t item)
+{
+    static unsigned char bytes[LARGEST];
+    for (size_t k = 0; k < bytes_of(item); k++)
+        bytes[k] = (unsigned char)(item + k + k / 300);
+    return bytes;
+}
+
+static void read_item(struct ranks_world *w, int rank)
+{
+    struct world_trainer *t = &w->trainers[rank];
+    enum deal_bytes put = ranks_deals.put(t->f, fill(w->read), bytes_of(w->read));
+
+    w->read += put == DEAL_HERE;
+    t->deal.reads = (put == DEAL_HERE || put == DEAL_LATER) && w->read < WORLD_ITEMS;
+    if (w->read == WORLD_ITEMS)
+        ranks_deals.end(t->f, DEAL_ITEMS, WORLD_ITEMS);
+}
+
+/* False: they have not come. */
+static bool get_bytes(struct ranks_world *w, int rank)
+{
+    static unsigned char bytes[LARGEST];
+    struct world_trainer *t = &w->trainers[rank];
+    uint64_t item = (uint64_t)t->deal.item;
+    size_t n = 0;
+    enum deal_bytes got =
+        ranks_deals.get(t->f, item, &(struct deal_room){bytes, sizeof bytes, &n});
+
+    if (item >= w->read)
+        world_fail(w, rank, "it has item %d, which was not read", (int)item);
+    if (got == DEAL_HERE && n == 0 && !w->items[item])
+        world_fail(w, rank, "item %d is in no exchange", (int)item);
+    if (got == DEAL_HERE && n && (n != bytes_of(item) || memcmp(bytes, fill(item), n) != 0))
+        world_fail(w, rank, "item %d has other bytes", (int)item);
+    if (got == DEAL_NONE && !ranks_deal_own(ranks_of(t->f), DEAL_ITEMS)->cut)
+        world_fail(w, rank, "item %d is lost", (int)item);
+    w->n_lost += got == DEAL_NONE;
+    return got != DEAL_LATER;
+}
+
 static uint64_t each_of(const struct ranks_world *w)
 {
     return w->kind == DEAL_UNITS ? UNITS : 1;
@@ -82,12 +130,24 @@ void world_deal_turn(struct ranks_world *w, int rank)
 
     if (!w->deals || !t->states)
         return;
+    if (!d->begun && w->fed) {
+        ranks_deals.feed(t->f, 0, KEPT);
+        d->reads = rank == 0;
+    }
     if (!d->begun) {
         ranks_deals.begin(t->f, w->kind, &(struct fabric_work){.each = each_of(w)});
-        ranks_deals.end(t->f, w->kind, WORLD_ITEMS);
+        if (!w->fed)
+            ranks_deals.end(t->f, w->kind, WORLD_ITEMS);
         d->begun = true;
     }
-    if (d->item >= 0 && now >= d->until_ns) {
+    w->cut |= w->fed && ranks_deal_own(ranks_of(t->f), w->kind)->cut;
+    if (d->reads)
+        read_item(w, rank);
+    if (d->wants && get_bytes(w, rank)) {
+        d->wants = false;
+        d->until_ns = now + (uint64_t)(rng_uniform(&w->rng) * ITEM_NS);
+    }
+    if (d->item >= 0 && !d->wants && now >= d->until_ns) {
         items = (struct descant_items){(uint64_t)d->item, (uint64_t)d->to};
         ranks_deals.done(t->f, w->kind, &items);
         for (; d->item < d->to; d->item++)
@@ -100,12 +160,15 @@ void world_deal_turn(struct ranks_world *w, int rank)
     d->over = items.from == DESCANT_NO_ITEM;
     d->item = d->over ? -1 : (int)items.from;
     d->to = (int)items.to;
+    d->wants = w->fed && !d->over;
     d->until_ns = now + (uint64_t)(rng_uniform(&w->rng) * ITEM_NS);
 }
 
 uint64_t world_deal_due(const struct ranks_world *w, int rank)
 {
     const struct trainer_deal *d = &w->trainers[rank].deal;
+    if (w->deals && (d->reads || d->wants))
+        return simulated_now(w->link) + LOOK_NS;
     return w->deals && d->item >= 0 ? d->until_ns : 0;
 }
 

@@ -108,6 +108,8 @@ static bool is_made(struct descant *job, int rank, float *w, uint64_t item)
         page->lost++;
         return descant_deal_done(job, item) == DESCANT_OK;
     }
+    if (status == DESCANT_OK && n == 0)         /* another one has done it meanwhile */
+        return descant_deal_done(job, item) == DESCANT_OK;
     fill(right, item);
     if (status != DESCANT_OK || item >= ITEMS || n != size_of(item) || memcmp(bytes, right, n))
         return false;

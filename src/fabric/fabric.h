@@ -386,7 +386,8 @@ struct fabric_deal {
     bool (*feed)(struct fabric *f, int rank, size_t most);
     /* The next item. NONE: this trainer gives no bytes, or not any more. */
     enum deal_bytes (*put)(struct fabric *f, const void *bytes, size_t n);
-    /* Of an item that was taken; copied once. */
+    /* Of an item that was taken; copied once. HERE with no bytes: another trainer has
+     * done the item. */
     enum deal_bytes (*get)(struct fabric *f, uint64_t item, const struct deal_room *room);
 
     /* False: no memory. */

@@ -425,7 +425,8 @@ static bool begin(struct fabric *f, enum deal_kind kind, const struct fabric_wor
     return good;
 }
 
-/* Before begin. The trainer that reads tells the others of itself in its words. */
+/* Before begin. The trainer that reads tells the others of itself in its words. Another
+ * process that has come for its rank tells that the first one has gone. */
 static bool feed(struct fabric *f, int rank, size_t most)
 {
     struct ranks *m = ranks_of(f);
@@ -434,6 +435,7 @@ static bool feed(struct fabric *f, int rank, size_t most)
 
     if (good)
         own_feed(&d->of[DEAL_ITEMS].own);
+    d->of[DEAL_ITEMS].own.cut |= rank == f->rank && f->joined;
     pthread_mutex_unlock(&d->lock);
     return good;
 }

@@ -15,7 +15,8 @@
  *      the steps that the plan counts up to its next exchange need more items than there
  *      is room for. Then the store lets the oldest items go that some rank has. They are
  *      lost if that rank dies, which the log says once.
- *   3. A want of an item that is not in the store has an empty answer. Nor does a rank
+ *   3. A want of an item that is not in the store has an empty answer, which says whether
+ *      the item is done: an item that was dealt twice may be. Nor does a rank
  *      wait for bytes once the input is cut (leases.h, rule 6), but for those of its own
  *      store.
  *   4. A rank that takes no answers, for it is paused or its link is slow, holds up
@@ -34,6 +35,9 @@ enum { AHEAD = LEASES_AHEAD, LANES = 8, SERVED = 8 };
 #define SLOW_NS UINT64_C(250000000)
 #define FIXED_STARVED_NS UINT64_C(1000000000)   /* rule 2, where nobody dies */
 
+/* An item's size in an answer where another rank has done the item. */
+#define ITEM_DONE UINT64_MAX
+
 struct fetch_want {
     uint64_t item, at, ticket;
 };
@@ -41,11 +45,12 @@ struct fetch_want {
 /* Its bytes follow. */
 struct fetch_answer {
     uint64_t item, at, ticket;          /* as wanted */
-    uint64_t size;                      /* of the item; 0: it is not here */
+    uint64_t size;                      /* of the item; 0: it is not here; ITEM_DONE */
 };
 
 struct fetched {
-    bool used, none;                    /* none: no rank has its bytes */
+    bool used, none, done;              /* none: no rank has its bytes; done: nor needs
+                                           them */
     uint64_t item, ticket;              /* answers of another ticket are not taken */
     unsigned char *bytes;
     size_t size, asked, got;            /* size 0: not known yet */
@@ -97,8 +102,10 @@ static size_t fill_answer(struct ranks_fetch *f, const struct fetch_want *want,
 
     *out = (struct fetch_answer){
         .item = want->item, .at = want->at, .ticket = want->ticket};
-    if (!it)
+    if (!it) {
+        out->size = store_was_done(&f->store, want->item) ? ITEM_DONE : 0;
         return sizeof *out;
+    }
     out->size = it->n;
     if (want->at < it->n) {
         n = it->n - want->at < PIECE ? it->n - (size_t)want->at : PIECE;
@@ -224,8 +231,9 @@ static void begin_again(struct ranks_fetch *f, struct fetched *it, uint64_t item
 static bool take_piece(struct ranks_fetch *f, struct fetched *it,
                        const struct fetch_answer *answer, size_t n)
 {
-    if (!answer->size) {
+    if (!answer->size || answer->size == ITEM_DONE) {
         it->none = true;
+        it->done = answer->size == ITEM_DONE;
         return true;
     }
     if (answer->size > f->most || (it->size && answer->size != it->size))
@@ -379,7 +387,8 @@ static enum deal_bytes hand_out(const void *bytes, size_t n, const struct deal_r
     *room->n = n;
     if (n > room->most)
         return DEAL_LARGER;
-    memcpy(room->bytes, bytes, n);
+    if (n)
+        memcpy(room->bytes, bytes, n);
     return DEAL_HERE;
 }
 
@@ -390,7 +399,10 @@ enum deal_bytes ranks_fetch_get(struct ranks_fetch *f, const struct own_items *o
         return DEAL_WRONG;
     if (f->reads) {
         const struct stored *it = store_look(&f->store, item);
-        enum deal_bytes got = it ? hand_out(it->bytes, it->n, room) : DEAL_NONE;
+        bool was_done = store_was_done(&f->store, item);
+        enum deal_bytes got = it         ? hand_out(it->bytes, it->n, room)
+                              : was_done ? hand_out(NULL, 0, room)
+                                         : DEAL_NONE;
         if (got == DEAL_HERE)
             store_given(&f->store, item);
         return got;
@@ -398,14 +410,16 @@ enum deal_bytes ranks_fetch_get(struct ranks_fetch *f, const struct own_items *o
     struct fetched *it = find(f, item);
     bool whole = it && it->size && it->got == it->size;
     bool none = (it && it->none) || own->cut;
-    enum deal_bytes got = whole  ? hand_out(it->bytes, it->size, room)
-                          : none ? DEAL_NONE
-                                 : DEAL_LATER;
+    bool was_done = (it && it->done) || (none && runs_has(&own->done, item));
+    enum deal_bytes got = whole      ? hand_out(it->bytes, it->size, room)
+                          : was_done ? hand_out(NULL, 0, room)
+                          : none     ? DEAL_NONE
+                                     : DEAL_LATER;
     if (!whole)
         f->urgent = item;
     if (got == DEAL_HERE && !runs_add(&f->had, item, item + 1))
         return DEAL_STARVED;
-    if (got == DEAL_HERE)
+    if (got == DEAL_HERE && it)
         drop(it);
     return got;
 }

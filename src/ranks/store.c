@@ -40,6 +40,7 @@ void store_fini(struct store *s)
     for (uint64_t k = s->first; k < s->next; k++)
         memory_give(at(s, k)->bytes);
     memory_give(s->items);
+    runs_fini(&s->gone);
     *s = (struct store){0};
 }
 
@@ -72,6 +73,11 @@ const struct stored *store_look(const struct store *s, uint64_t item)
     return listed && at(s, item)->bytes ? at(s, item) : NULL;
 }
 
+bool store_was_done(const struct store *s, uint64_t item)
+{
+    return item < s->next && !store_look(s, item) && !runs_has(&s->gone, item);
+}
+
 void store_given(struct store *s, uint64_t item)
 {
     if (!store_look(s, item) || at(s, item)->given)
@@ -101,6 +107,8 @@ bool store_let_go(struct store *s, uint64_t *item)
 {
     for (uint64_t k = s->first; k < s->next; k++)
         if (at(s, k)->bytes && at(s, k)->given) {
+            if (!runs_add(&s->gone, k, k + 1))
+                return false;
             *item = k;
             drop(s, k);
             close_up(s);

@@ -22,6 +22,7 @@ struct store {
     uint64_t first, next;       /* the items first … next - 1 may be here */
     struct stored *items;       /* (room) item k is at k - first */
     size_t room;
+    struct runs gone;           /* items that were let go */
 };
 
 void store_fini(struct store *s);
@@ -33,11 +34,14 @@ bool store_put(struct store *s, const void *bytes, size_t n);
 
 /* NULL: the item is not here: it was not put yet, is done, or was let go. */
 const struct stored *store_look(const struct store *s, uint64_t item);
+/* The item was put, and is done. */
+bool store_was_done(const struct store *s, uint64_t item);
 void store_given(struct store *s, uint64_t item);       /* to a trainer, whole */
 
 /* Gives up the bytes of items that are done. True: there were some. */
 bool store_done(struct store *s, const struct runs *done);
-/* Gives up the bytes of the lowest item that some trainer has. False: there is none. */
+/* Gives up the bytes of the lowest item that some trainer has. False: there is none, or
+ * no memory. */
 bool store_let_go(struct store *s, uint64_t *item);
 
 #endif

@@ -168,6 +168,8 @@ descant_status piped_fetch(void *of, uint64_t chunk, struct data_text *text)
     }
     if (status != DESCANT_OK)
         return status;
+    if (n == 0)
+        return DESCANT_OK;
     if (n < HEAD)
         return log_fail(&t->log, DESCANT_CORRUPT, "a chunk of stdin of %zu bytes", n);
     memcpy(&text->lines, p->text, HEAD);
