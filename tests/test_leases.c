@@ -6,6 +6,7 @@
 #include "base/runs.h"
 #include "harness/suite.h"
 #include "ranks/leases.h"
+#include "ranks/store.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -552,10 +553,93 @@ START_TEST(a_slow_rank_wants_what_it_takes_at_once)
 }
 END_TEST
 
+/* --- the store --- */
+
+enum { STORE_MOST = 1000, STORE_ITEMS = 300, STORE_STEPS = 2000 };
+
+static struct plain_store {
+    bool here[STORE_ITEMS], given[STORE_ITEMS], done[STORE_ITEMS];
+    size_t n[STORE_ITEMS], next;
+} plain_store;
+
+static void same_store(const struct store *s)
+{
+    const struct plain_store *p = &plain_store;
+    size_t bytes = 0, fresh = 0;
+    for (size_t i = 0; i < STORE_ITEMS; i++) {
+        const struct stored *it = store_look(s, i);
+        ck_assert(p->here[i] == (it != NULL) && (!it || (it->n == p->n[i] &&
+                  it->given == p->given[i] && it->bytes[it->n - 1] == (unsigned char)i)));
+        ck_assert(store_was_done(s, i) == (i < p->next && !p->here[i] && p->done[i]));
+        bytes += p->here[i] ? p->n[i] : 0;
+        fresh += p->here[i] && !p->given[i] ? p->n[i] : 0;
+    }
+    ck_assert(s->bytes == bytes && s->fresh == fresh && s->next == p->next);
+    ck_assert(store_has_room(s, 300) == (!bytes || bytes + 300 <= STORE_MOST));
+}
+
+static void store_step(struct store *s, struct rng *rng, struct runs *done)
+{
+    struct plain_store *p = &plain_store;
+    unsigned char bytes[STORE_MOST];
+    size_t i = rng_next(rng) % (p->next + 1) % STORE_ITEMS, n = 1 + rng_next(rng) % (STORE_MOST / 2);
+    uint64_t item, lowest = 0;
+    switch (rng_next(rng) % 4) {
+    case 0:
+        if (p->next == STORE_ITEMS || !store_has_room(s, n))
+            break;
+        memset(bytes, (int)p->next, n);
+        ck_assert(store_put(s, bytes, n));
+        p->here[p->next] = true;
+        p->n[p->next++] = n;
+        break;
+    case 1:
+        store_given(s, i);
+        p->given[i] |= p->here[i];
+        break;
+    case 2:
+        if (!p->given[i])
+            break;
+        ck_assert(runs_add(done, i, i + 1));
+        ck_assert(store_done(s, done) == p->here[i]);
+        p->done[i] |= p->here[i];
+        p->here[i] = false;
+        break;
+    default:
+        while (lowest < STORE_ITEMS && !(p->here[lowest] && p->given[lowest]))
+            lowest++;
+        if (rng_next(rng) % 20)
+            break;
+        ck_assert(store_let_go(s, &item) == (lowest < STORE_ITEMS));
+        if (lowest < STORE_ITEMS) {
+            ck_assert_uint_eq(item, lowest);
+            p->here[lowest] = false;
+        }
+    }
+}
+
+START_TEST(a_store_is_as_a_plain_one)
+{
+    struct store s = {.most = STORE_MOST};
+    struct runs done = {0};
+    struct rng rng;
+    rng_init(&rng, (uint64_t)_i + 1);
+    memset(&plain_store, 0, sizeof plain_store);
+    for (int k = 0; k < STORE_STEPS; k++) {
+        store_step(&s, &rng, &done);
+        same_store(&s);
+    }
+    ck_assert_uint_gt(plain_store.next, 20);
+    store_fini(&s);
+    runs_fini(&done);
+}
+END_TEST
+
 int main(void)
 {
     TCase *sets = new_case("runs", 60), *worlds = new_case("worlds", 120);
     tcase_add_loop_test(sets, runs_are_as_plain_sets, 0, 20);
+    tcase_add_loop_test(sets, a_store_is_as_a_plain_one, 0, 20);
     tcase_add_loop_test(worlds, each_item_is_done_once, 0, 4);
     tcase_add_loop_test(worlds, another_dealer_knows_what_all_have, 0, 4);
     tcase_add_loop_test(worlds, others_do_what_a_dead_one_had, 0, 4);
