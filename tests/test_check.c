@@ -244,9 +244,9 @@ START_TEST(lists_of_items_have_runs)
     runs[2] = (struct run){9, 8};
     ck_assert(!good(what));
     fill(what);
-    items_head()->flags = 15;
+    items_head()->flags = 31;
     ck_assert(good(what));
-    items_head()->flags = 16;
+    items_head()->flags = 32;
     ck_assert(!good(what));
     fill(what);
     items_head()->feeder_rank = -1;

@@ -394,7 +394,7 @@ static bool items(const struct check *c)
     if (head.feeder_rank < -1 || head.feeder_rank >= c->facts->place->size ||
         (head.feeder_rank < 0 && head.feeder))
         return refuse(c, "bytes of items of rank %d", head.feeder_rank);
-    if (head.flags > 15 || head.n[0] > LEASES_RUNS || head.n[1] > LEASES_RUNS ||
+    if (head.flags > 31 || head.n[0] > LEASES_RUNS || head.n[1] > LEASES_RUNS ||
         head.n[2] > LEASES_RUNS)
         return refuse(c, "lists of %u, %u and %u, flags %u", head.n[0], head.n[1],
                       head.n[2], head.flags);

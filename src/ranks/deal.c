@@ -16,7 +16,8 @@
 
 enum { AGAIN = 4 /* in the time `dead` */ };
 #define FIXED_AHEAD_NS UINT64_C(60000000000)    /* nobody who is cut off is put out */
-enum { TRAINED_WIDE = 1, HELD_WIDE = 2, OVER = 1, FINAL = 2, OF_UNITS = 4, CUT = 8 };
+enum { TRAINED_WIDE = 1, HELD_WIDE = 2, OVER = 1, FINAL = 2, OF_UNITS = 4, CUT = 8,
+       HUNGRY = 16, PRESSES = 16 };
 
 struct stream {
     struct own_items own;
@@ -134,7 +135,7 @@ static void say_items(struct ranks *m, enum deal_kind kind)
         .feeder_rank = d->feeder.rank,
         .flags = (items->trained.wide ? TRAINED_WIDE : 0) |
                  (items->held.wide ? HELD_WIDE : 0) | (items->cut ? CUT : 0) |
-                 flag_of(kind)};
+                 (items->presses ? PRESSES : 0) | flag_of(kind)};
     size_t n = put(d, put(d, put(d, 0, 0, &items->trained), 1, &items->held), 2,
                    &items->done);
     tell(m, m->coordinator, WORD_ITEMS, n);
@@ -150,7 +151,7 @@ static void say_deal(struct ranks *m, int rank, enum deal_kind kind)
         .stock = deal->most, .fed = deal->fed, .feeder = d->feeder.generation,
         .feeder_rank = d->feeder.rank,
         .flags = (deal->over ? OVER : 0) | (deal->final ? FINAL : 0) |
-                 (deal->cut ? CUT : 0) | flag_of(kind)};
+                 (deal->cut ? CUT : 0) | (deal->hungry ? HUNGRY : 0) | flag_of(kind)};
     size_t n = put(d, put(d, put(d, 0, 0, &deal->grant), 1, &deal->pending), 2,
                    &deal->done);
     tell(m, rank, WORD_DEAL, n);
@@ -187,6 +188,7 @@ static void hear_items(struct ranks *m, int from, const struct ranks_items *head
     items->each = head->each;
     items->fed = head->fed;
     items->cut = head->flags & CUT;
+    items->presses = head->flags & PRESSES;
     at = take(&items->trained, at, head->n[0]);
     at = take(&items->held, at, head->n[1]);
     take(&items->done, at, head->n[2]);
@@ -203,6 +205,7 @@ static void hear_deal(struct ranks *m, const struct ranks_items *head, const cha
     struct lease_deal deal = {.heard = head->serial, .number = head->grant,
                               .end = head->end, .most = head->stock,
                               .fed = head->fed, .cut = head->flags & CUT,
+                              .hungry = head->flags & HUNGRY,
                               .over = head->flags & OVER,
                               .final = head->flags & FINAL};
 

@@ -10,11 +10,11 @@
  *
  *   1. An item's bytes stay in the store until the item is done, so another rank can
  *      fetch them when the first one has died.
- *   2. Where the store is full, nobody has asked for more than it has given, and this
- *      rank's own threads have found no item for twice `dead`, no item may ever be done:
- *      the steps that the plan counts up to its next exchange need more items than there
- *      is room for. Then the store lets the oldest items go that some rank has. They are
- *      lost if that rank dies, which the log says once.
+ *   2. Where the store is full, nobody has asked for more than it has given, and some
+ *      rank has found no item for twice `dead`, no item may ever be done: the steps that
+ *      the plan counts up to its next exchange need more items than there is room for,
+ *      of this rank or of one that others wait for. Then the store lets the oldest items
+ *      go that some rank has. They are lost if that rank dies, which the log says once.
  *   3. A want of an item that is not in the store has an empty answer, which says whether
  *      the item is done: an item that was dealt twice may be. Nor does a rank
  *      wait for bytes once the input is cut (leases.h, rule 6), but for those of its own
@@ -168,7 +168,8 @@ static void served(struct ranks *m, struct ranks_op *op, const struct link_ended
  * before that. */
 static void let_go(struct ranks *m, struct ranks_fetch *f, const struct own_items *own)
 {
-    bool starves = f->full && !f->store.fresh && (own->starves || !own->took);
+    bool hungry = own->starves || own->others_starve || !own->took;
+    bool starves = f->full && !f->store.fresh && hungry;
     uint64_t starved_ns = m->place.fixed ? FIXED_STARVED_NS : 2 * m->dead_ns;
     uint64_t item, after_ns = f->lets_go ? 0 : starved_ns;
 

@@ -163,7 +163,7 @@ bool leases_hear(struct leases *l, int rank, const struct lease_items *items)
     of->want = items->want < LEASES_WANT ? items->want : LEASES_WANT;
     of->heard = items->serial;
     of->asks = items->want > 0;
-    of->tell |= !of->asks;
+    of->tell |= !of->asks || items->presses;
     of->told = true;
     of->recalled = false;
     if (items->end < l->end)
@@ -287,6 +287,15 @@ void lease_list_add(struct lease_list *list, const struct runs *set)
         list->at[list->n++] = set->at[k];
 }
 
+static bool is_hungry(const struct leases *l)
+{
+    bool hungry = false;
+
+    for (int k = 0; l->fed && !l->n_free && k < l->size; k++)
+        hungry |= l->of[k].generation && l->of[k].asks;
+    return hungry;
+}
+
 /* A rank that asks while nothing is free waits until others have given theirs back, or
  * have gone. One whose grant is on its way may have lost it, and is told it again. */
 bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t now_ns)
@@ -301,7 +310,6 @@ bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t n
         l->n_left == UINT64_MAX ? UINT64_MAX : l->n_left / (2 * (uint64_t)l->members);
     most = most < each ? 0 : most;
     bool ends = bound(l) == l->end;
-    most = !most && !ends ? each : most;
     uint64_t least = most ? most : each;
     bool asks = of->asks && !of->grant.n;
     bool early = is_early(l, now_ns);
@@ -319,7 +327,8 @@ bool leases_deal(struct leases *l, int rank, struct lease_deal *deal, uint64_t n
     of->tell = false;
     *deal = (struct lease_deal){.heard = of->heard, .number = of->given, .end = l->end,
                                 .over = over, .most = most, .final = l->final,
-                                .fed = l->fed, .cut = l->cut};
+                                .fed = l->fed, .cut = l->cut,
+                                .hungry = is_hungry(l)};
     lease_list_add(&deal->grant, &of->grant);
     lease_list_add(&deal->done, &l->done);
     lease_list_add(&deal->pending, &l->pending);

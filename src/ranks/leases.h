@@ -25,8 +25,7 @@
  *      the time that one item takes.
  *
  *   6. Where items have bytes, which one rank reads as from a pipe, those that it has
- *      read are dealt, and no others. Until the end is known a rank may have one item in
- *      stock however few there are. If the rank that reads has gone, the input is *cut*:
+ *      read are dealt, and no others. If the rank that reads has gone, the input is *cut*:
  *      it ends with the last item that was read, as far as the dealer knows.
  *
  * Where items are small they are taken `each` at a time, in runs: in 5, `each` items then
@@ -61,6 +60,7 @@ struct lease_items {
     uint64_t fed;                       /* rule 6: 1 + the items that were read; 0: items
                                            have no bytes */
     bool cut;
+    bool presses;                       /* it wants to hear what is done, whatever else */
     struct lease_list trained;          /* in no result that the others have */
     struct lease_list held;             /* all other items that it has */
     struct lease_list done;             /* never wide: what has no room is told later */
@@ -73,6 +73,7 @@ struct lease_deal {
     bool over;                          /* nothing is free, nor in stock */
     uint64_t fed;                       /* as in struct lease_items */
     bool cut;
+    bool hungry;                        /* some rank waits for items, and none is free */
     uint64_t most;                      /* in stock */
     bool final;                         /* `pending` is of the final round */
     struct lease_list grant, done;
@@ -139,6 +140,7 @@ struct own_items {
     uint64_t end;
     uint64_t fed;                       /* rule 6, as far as this rank knows */
     bool cut;
+    bool others_starve;                 /* as the dealer said last */
     bool puts, presses;                 /* since the last word this rank has put an item;
                                            has no room for more, until some are done */
     uint64_t have;                      /* the number of the last grant that was taken */

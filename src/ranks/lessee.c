@@ -298,6 +298,7 @@ bool own_tell(struct own_items *o, struct lease_items *items, uint64_t now_ns)
                                   .want = lacks(o), .end = o->end,
                                   .each = o->each,
                                   .fed = o->fed, .cut = o->cut,
+                                  .presses = o->presses,
                                   .stock = runs_count(&o->stock)};
     add_wide(&items->trained, &o->trained);
     add_wide(&items->trained, &o->brought);
@@ -347,6 +348,7 @@ bool own_hear(struct own_items *o, const struct lease_deal *deal)
     own_end(o, deal->end);
     o->fed = deal->fed > o->fed ? deal->fed : o->fed;
     o->cut |= deal->cut;
+    o->others_starve = deal->hungry;
     o->asked &= !deal->over && !deal->grant.n;
     o->over = deal->over && !o->stock.n;
     o->most = deal->most;

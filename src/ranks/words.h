@@ -124,8 +124,10 @@ struct ranks_items {
     uint32_t unused;
     uint32_t n[3];              /* runs. ITEMS: trained, held, done; DEAL: grant,
                                    pending, done */
-    uint32_t flags;             /* ITEMS: trained is wide 1, held is wide 2; DEAL: over
-                                   1, final 2; both: of units 4, cut 8 */
+    uint32_t flags;             /* ITEMS: trained is wide 1, held is wide 2,
+                                   presses 16; DEAL: over
+                                   1, final 2; hungry 16;
+                                   both: of units 4, cut 8 */
 };
 
 #endif
