@@ -324,6 +324,16 @@ START_TEST(a_stopped_one_holds_nobody_up)
 }
 END_TEST
 
+/* It is started again where it was not let in, as a launcher does. */
+static bool another_has_come(void)
+{
+    if (!page->came_late && is_gone(pids[0])) {
+        end_of(pids[0]);
+        begin(&pids[0], 0);
+    }
+    return page->came_late;
+}
+
 START_TEST(the_reader_s_death_ends_the_input)
 {
     begin_all(_i ? "ma,every=2" : "shadow-easgd", 3, _i == 2);
@@ -334,7 +344,7 @@ START_TEST(the_reader_s_death_ends_the_input)
     if (_i == 0)                        /* another process of that rank reads nothing */
         begin(&pids[0], 0);
     if (_i == 0)
-        AWAIT(page->came_late);
+        AWAIT(another_has_come());
     page->holds = false;
     end_all(3, _i == 0 ? NONE : 0);
     int made = 0;
