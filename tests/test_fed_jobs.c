@@ -28,7 +28,7 @@ static struct fed_page {
     _Atomic int ahead;                  /* the most bytes that were put and not done, KiB */
     _Atomic int64_t out;                /* bytes that were put and whose steps are not made */
     _Atomic bool stops_reading, reads_on;
-    _Atomic bool holds;                 /* no trainer goes on after the item in hand */
+    _Atomic bool holds;                 /* no trainer goes on after the item in hand, nor ends */
 } *page;
 
 static char address[300];
@@ -98,6 +98,12 @@ static descant_status get(struct descant *job, uint64_t item, unsigned char *byt
     return status;
 }
 
+static void hold(void)
+{
+    while (page->holds)
+        clock_sleep_until(clock_now_ns() + 1000000);
+}
+
 static bool is_made(struct descant *job, int rank, float *w, uint64_t item)
 {
     static unsigned char bytes[LARGEST], right[LARGEST];
@@ -120,8 +126,7 @@ static bool is_made(struct descant *job, int rank, float *w, uint64_t item)
         if (descant_step(job) != DESCANT_OK)
             return false;
     }
-    while (page->holds)
-        clock_sleep_until(clock_now_ns() + 1000000);
+    hold();
     page->out -= (int64_t)n;
     page->times[item]++;
     page->done[rank]++;
@@ -134,8 +139,10 @@ static int work(struct descant *job, int rank, float *w)
 
     for (;;) {
         descant_status status = descant_deal_take(job, 0.01, &item);
-        if (status == DESCANT_OK && item == DESCANT_NO_ITEM)
+        if (status == DESCANT_OK && item == DESCANT_NO_ITEM) {
+            hold();
             return 0;
+        }
         if ((status != DESCANT_OK && status != DESCANT_TIMEOUT) ||
             (status == DESCANT_OK && !is_made(job, rank, w, item)))
             return 3;
@@ -324,16 +331,6 @@ START_TEST(a_stopped_one_holds_nobody_up)
 }
 END_TEST
 
-/* It is started again where it was not let in, as a launcher does. */
-static bool another_has_come(void)
-{
-    if (!page->came_late && is_gone(pids[0])) {
-        end_of(pids[0]);
-        begin(&pids[0], 0);
-    }
-    return page->came_late;
-}
-
 START_TEST(the_reader_s_death_ends_the_input)
 {
     begin_all(_i ? "ma,every=2" : "shadow-easgd", 3, _i == 2);
@@ -344,7 +341,7 @@ START_TEST(the_reader_s_death_ends_the_input)
     if (_i == 0)                        /* another process of that rank reads nothing */
         begin(&pids[0], 0);
     if (_i == 0)
-        AWAIT(another_has_come());
+        AWAIT(page->came_late);
     page->holds = false;
     end_all(3, _i == 0 ? NONE : 0);
     int made = 0;

@@ -466,7 +466,8 @@ static inline struct tcp_name tcp_name_of(const struct tcp_link *link, int rank)
     struct tcp_name name = {"the hub"};
 
     if (!link->options.star || rank > 0)
-        snprintf(name.text, sizeof name.text, "rank %d", tcp_turned(link, rank, -1));
+        snprintf(name.text, sizeof name.text, "rank %d",
+                 link->options.star && rank > 0 ? rank - 1 : rank);     /* tcp_turned */
     return name;
 }
 
