@@ -410,11 +410,8 @@ faults-million: SEEDS := 1-1000000
 faults-million: DEAL_SEEDS := 1-100000
 DEAL_SEEDS := 1-3000
 faults faults-million: $(B)/tests/faults
-	@$(B)/tests/faults $(SEEDS)
-	@$(B)/tests/faults $(SEEDS) -q
-	@$(B)/tests/faults $(SEEDS) -q -f
-	@$(B)/tests/faults $(SEEDS) -s
-	@$(B)/tests/faults $(DEAL_SEEDS) -d
+	@printf '%s\n' "$(SEEDS)" "$(SEEDS) -q" "$(SEEDS) -q -f" "$(SEEDS) -s" "$(DEAL_SEEDS) -d" | \
+		xargs -P $$(nproc) -L 1 $(B)/tests/faults
 
 # One rule of the protocol broken at a time: which of those worlds fail, or which suite (tests/mutations).
 mutations:
