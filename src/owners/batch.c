@@ -151,7 +151,7 @@ static size_t most_of(const struct owned *table, bool pushes)
 }
 
 static void put_ids(unsigned char *to, const struct descant_rows *batch, size_t at,
-                      size_t n)
+                    size_t n)
 {
     size_t bytes = row_id_bytes(batch->table);
 

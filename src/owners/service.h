@@ -15,8 +15,8 @@
  * link has ended both its messages, and then anybody's again (locked). An answer goes to
  * its batch's block; then `missing` goes down (release), and a caller that finds it 0
  * (acquire) has all rows. A batch is held by its caller and by each answer that is to
- * come; who lets go last gives it back. What a failed service leaves under way is given
- * back by service_fini alone, once the link is closed. */
+ * come; the last of them to let go gives it back. Memory that a failed service leaves
+ * under way is given back by service_fini alone, once the link is closed. */
 #ifndef SERVICE_H
 #define SERVICE_H
 
@@ -156,7 +156,6 @@ struct service {
     uint64_t *asked;                    /* rows of the ask that is served, */
     float *row;                         /* and one of them */
     uint64_t ends_ns;                   /* since then it ends; 0 */
-    int n_named;                        /* bad rows in the log */
 };
 
 enum { OWNERS_WORKED = 1, OWNERS_RESTS, OWNERS_ENDED, OWNERS_FAILED };
