@@ -399,14 +399,28 @@ static void begin_both(struct beginner of[2])
     pthread_join(other, NULL);
 }
 
-static void need_restored(struct beginner *x, const unsigned char *saved, size_t bytes)
+/* What a trainer has after its start, unless a shadow, which took the other's start for a call,
+ * has begun a round since: then false. */
+static bool is_restored(struct beginner *x, const unsigned char *saved, size_t bytes)
 {
     size_t n;
     unsigned char *now = outer_state(x->job, &n);
-    ck_assert(all_are(x->w, RESTORED));
-    ck_assert_uint_eq(n, bytes);
-    ck_assert_mem_eq(now, saved, bytes);
+    bool same = all_are(x->w, RESTORED) && n == bytes && memcmp(now, saved, bytes) == 0;
+    bool still = served(x->job, false) && rounds_of(x->job) == 0;
     free(now);
+    ck_assert(same || !still);
+    return same;
+}
+
+static bool both_are_restored(struct beginner of[2], const unsigned char *saved, size_t bytes)
+{
+    begin_both(of);
+    bool restored[2];
+    for (int i = 0; i < 2; i++)
+        restored[i] = is_restored(&of[i], saved, bytes);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(descant_close(of[i].job), DESCANT_OK);
+    return restored[0] && restored[1];
 }
 
 /* Over shared memory and over TCP. */
@@ -420,15 +434,12 @@ START_TEST(what_was_loaded_before_start_is_there_at_once)
     struct beginner of[2] = {{plan, 0, 2, 1, NULL, 0, NULL, NULL},
                              {plan, 1, 2, RESTORED, saved, bytes, NULL, NULL}};
     struct tcp_options at;
-    new_address("");
-    tcp_test_address(&at, "127.0.0.1", 2);
-    if (_i % 2)
-        snprintf(job_address, sizeof job_address, "tcp:127.0.0.1:%s,ranks=2", at.port);
-    begin_both(of);
-    for (int i = 0; i < 2; i++)
-        need_restored(&of[i], saved, bytes);
-    for (int i = 0; i < 2; i++)
-        ck_assert_int_eq(descant_close(of[i].job), DESCANT_OK);
+    do {
+        new_address("");
+        tcp_test_address(&at, "127.0.0.1", 2);
+        if (_i % 2)
+            snprintf(job_address, sizeof job_address, "tcp:127.0.0.1:%s,ranks=2", at.port);
+    } while (!both_are_restored(of, saved, bytes));
     free(saved);
     ck_assert_int_eq(memory_live(), 0);
 }
