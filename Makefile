@@ -146,9 +146,10 @@ ifneq ($(SAN),)
 TESTS := $(filter-out %/test_segment_python %/test_python %/test_convergence,$(TESTS))
 endif
 # Those that take longest begin first, so that none goes on alone at the end.
-LONG := $(addprefix %/test_,python processes ledger fabric members mpi_rounds bsp_net mpi_jobs resume \
-	tables rows convergence trainer training_ends bsp run tcp)
-TESTS := $(filter $(LONG),$(TESTS)) $(filter-out $(LONG),$(TESTS))
+LONG := $(patsubst %,$(B)/tests/test_%,quorum tcp told deal_jobs python hub fed_jobs tcp_star processes \
+	link_contract trainer bulletins mpi_jobs bsp_net piped comings owners run comings_rows leases ledger \
+	training_ends tables_job fabric convergence bsp)
+TESTS := $(filter $(TESTS),$(LONG)) $(filter-out $(LONG),$(TESTS))
 HARNESS := $(B)/harness/harness.a
 TRAIN_HARNESS := $(patsubst %,tests/harness/%.c,bsp data gradients nn program training)
 HARNESS_OBJECTS := $(patsubst %.c,$(B)/harness/%.o,$(notdir \

@@ -272,7 +272,8 @@ struct descant_owned {
     enum descant_rows_wire wire;
     double momentum, beta1, beta2, epsilon;
     double spread;                  /* first values are uniform in [-spread, spread), */
-    uint64_t seed;                  /* and follow from the seed and the row's number */
+    uint64_t seed;                  /* and follow from the seed and the row's number; */
+    size_t zeros;                   /* but the first so many of a row are 0 */
 };
 
 /* Adagrad, with PyTorch's betas and epsilon; rows, width and spread are to be set. */

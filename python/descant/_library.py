@@ -69,7 +69,7 @@ OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam")      # of rows with o
 class Owned(ctypes.Structure):
     _fields_ = [("rows", _U64), ("width", ctypes.c_size_t), ("optimizer", _INT), ("wire", _INT),
                 ("momentum", _F64), ("beta1", _F64), ("beta2", _F64), ("epsilon", _F64),
-                ("spread", _F64), ("seed", _U64)]
+                ("spread", _F64), ("seed", _U64), ("zeros", ctypes.c_size_t)]
 
 
 class Members(ctypes.Structure):

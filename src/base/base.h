@@ -93,6 +93,10 @@ void rng_init(struct rng *rng, uint64_t seed);
 uint64_t rng_next(struct rng *rng);
 double rng_uniform(struct rng *rng);    /* [0, 1) */
 double rng_normal(struct rng *rng);
+/* The first values of an embedding table's row, the same wherever it lies: uniform in
+ * [-spread, spread), but for the first `zeros`. */
+void rng_row(float *row, size_t width, size_t zeros, double spread, uint64_t seed,
+             uint64_t number);
 
 /* --- FNV-1a, a hash of bytes: begun, and gone on with --- */
 

@@ -188,18 +188,19 @@ void model_set_intercept(const struct model *model, float *w, double score)
         w[model->top.layers[0].bias] = (float)score;
 }
 
+struct rows_born model_rows_born(const struct model *model)
+{
+    size_t zeros = model->shape.kind == MODEL_DLRM ? 0 : 1;
+    size_t width = (size_t)model->row_width;
+    double spread = width > zeros ? 0.25 / sqrt((double)(width - zeros)) : 0;
+    return (struct rows_born){zeros, spread};
+}
+
 void model_init_tables(const struct model *model, float *tables, size_t from, size_t n,
                        uint64_t seed)
 {
-    size_t width = (size_t)model->row_width,
-           zeros = model->shape.kind == MODEL_DLRM ? 0 : 1;
-    double most = width > zeros ? 0.25 / sqrt((double)(width - zeros)) : 0;
-    for (size_t r = from; r < from + n; r++) {
-        struct rng rng;
-        rng_init(&rng, seed + (r + 1) * UINT64_C(0xd1342543de82ef95));
-        for (size_t k = 0; k < width; k++) {
-            double value = k < zeros ? 0 : (2 * rng_uniform(&rng) - 1) * most;
-            tables[r * width + k] = (float)value;
-        }
-    }
+    struct rows_born born = model_rows_born(model);
+    size_t width = (size_t)model->row_width;
+    for (size_t r = from; r < from + n; r++)
+        rng_row(tables + r * width, width, born.zeros, born.spread, seed, r);
 }

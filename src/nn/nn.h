@@ -67,6 +67,12 @@ double model_flops(const struct model *model);
 void model_init(const struct model *model, float *w, uint64_t seed);
 void model_init_tables(const struct model *model, float *tables, size_t from, size_t n,
                        uint64_t seed);
+/* How rows begin: uniform in [-spread, spread), but for the first `zeros` floats. */
+struct rows_born {
+    size_t zeros;
+    double spread;
+};
+struct rows_born model_rows_born(const struct model *model);
 /* linear, fm: the score that an example without features has; others leave w alone. */
 void model_set_intercept(const struct model *model, float *w, double score);
 

@@ -136,23 +136,11 @@ static bool is_born(const struct owned *table, size_t number)
     return word >> number % 64 & 1;
 }
 
-static uint64_t mixed(uint64_t x)
-{
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-/* Uniform in [-spread, spread), the same on all machines. */
 static void first_values(const struct owned *table, uint64_t row, float *out)
 {
     const struct descant_owned *o = &table->shape;
-    uint64_t at = mixed(o->seed + row * UINT64_C(0x9e3779b97f4a7c15));
 
-    for (size_t k = 0; k < o->width; k++) {
-        uint64_t bits = mixed(at + (k + 1) * UINT64_C(0x9e3779b97f4a7c15)) >> 40;
-        out[k] = (float)o->spread * ((float)bits * 0x1p-23f - 1);
-    }
+    rng_row(out, o->width, o->zeros, o->spread, o->seed, row);
 }
 
 static void set_born(struct owned *table, size_t number)

@@ -94,9 +94,10 @@ char *owners_manifest(const struct descant *job, char *manifest)
             had += (size_t)snprintf(
                 more + had, room - had,
                 "owned %s: %llu rows of %zu floats, wire %d, optimizer %d "
-                "(%g, %g, %g, %g), spread %g, seed %llu, %d owners\n", o->tables[k].name,
+                "(%g, %g, %g, %g), spread %g, zeros %zu, seed %llu, %d owners\n",
+                o->tables[k].name,
                 (unsigned long long)x->rows, x->width, (int)x->wire, (int)x->optimizer,
-                x->momentum, x->beta1, x->beta2, x->epsilon, x->spread,
+                x->momentum, x->beta1, x->beta2, x->epsilon, x->spread, x->zeros,
                 (unsigned long long)x->seed, owners_of(job));
         }
     }
