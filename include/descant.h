@@ -294,7 +294,8 @@ DESCANT_API descant_status descant_owned_table(struct descant *job, const char *
  * fetch: asks for n rows, and returns. A row may be named more than once. The numbers are
  * copied. Several batches may be under way. wait: sets *block to (n, width) floats, the
  * rows in the order in which they were named; valid until the batch is pushed or dropped.
- * Rows of this rank are read now, others as they were when their owner was asked. push:
+ * Rows of this rank are read now, others as they were when their owner was asked. ready:
+ * 1 if wait would not wait, else 0. push:
  * gives gradients, (n, width), in the same order, and returns. The owners step by them at
  * the given rate. It waits only while 32 MB of pushes are on their way. Gradients with
  * NaN or Inf are left out, counted (stats.rows_bad) and named. drop: the batch has no
@@ -309,6 +310,7 @@ DESCANT_API descant_status descant_rows_fetch(struct descant *job, int table,
                                               struct descant_rows **batch);
 DESCANT_API descant_status descant_rows_wait(struct descant *job,
                                              struct descant_rows *batch, float **block);
+DESCANT_API int descant_rows_ready(struct descant *job, const struct descant_rows *batch);
 DESCANT_API descant_status descant_rows_push(struct descant *job,
                                              struct descant_rows *batch,
                                              const float *gradients, double rate);

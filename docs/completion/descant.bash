@@ -10,6 +10,8 @@ _descant() {
     case "$command $prev" in
     "train --format") words="auto criteo libsvm libffm idx cache" ;;
     "train --model") words="linear fm dlrm mlp" ;;
+    "train --tables") words="replicate shard auto" ;;
+    "train --rows-wire") words="f32 bf16 q8" ;;
     "train --optimizer") words="sgd adagrad adam adamw ftrl" ;;
     "train --table-optimizer") words="sgd adagrad rowwise-adagrad ftrl" ;;
     "train --schedule") words="constant linear cosine" ;;
@@ -37,7 +39,7 @@ _descant() {
         "run") words="--hosts --per-host --port --secret --insecure --restarts --ssh --env --plain --help" ;;
         "hub") words="--trainers --state --state-every --status --help" ;;
         "secret") words="--help" ;;
-        "train") words="--config --data --eval --format --plain-ids --fields --epochs --examples --chunk --depth --max-bad --model --rows --width --bottom --top --batch --optimizer --table-optimizer --lr --table-lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --schedule --warmup --seed --trainers --workers --sync --job --link --sync-cpu --sync-rate --start-s --on-term --final --eval-every --patience --checkpoint --checkpoint-every --resume --log --log-every --quiet --help" ;;
+        "train") words="--config --data --eval --format --plain-ids --fields --epochs --examples --chunk --depth --max-bad --model --rows --tables --rows-wire --width --bottom --top --batch --optimizer --table-optimizer --lr --table-lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --schedule --warmup --seed --trainers --workers --sync --job --link --sync-cpu --sync-rate --start-s --on-term --final --eval-every --patience --checkpoint --checkpoint-every --resume --log --log-every --quiet --help" ;;
         "eval") words="--json --workers --checkpoint --data --format --batch --max-bad --help" ;;
         "predict") words="--checkpoint --data --format --batch --max-bad --out --help" ;;
         "bsp") words="run control local status --name --modules --locals --number --slots --params --model --period --every-gradients --min-gradients --bound --optimizer --lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --clip --supersteps --examples --minutes --restarts --grace --eval --eval-every --patience --checkpoint --checkpoint-every --resume --log --quiet --help" ;;

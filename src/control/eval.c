@@ -41,7 +41,7 @@ static void judge_copy(void *of)
     const struct evaluation how = {
         .model = e->saved.model,
         .w = e->saved.w,
-        .tables = e->saved.tables,
+        .tables = {.memory = e->saved.tables},
         .data = e->data,
         .batch = EVALUATE_BATCH,
         .threads = 1,

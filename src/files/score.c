@@ -58,7 +58,7 @@ descant_status score_evaluate(const struct scoring *how, struct held_out *figure
     struct evaluation e = {
         .model = s.saved.model,
         .w = s.saved.w,
-        .tables = s.saved.tables,
+        .tables = {.memory = s.saved.tables},
         .data = s.data,
         .batch = (size_t)how->batch,
         .threads = (int)how->workers,

@@ -75,7 +75,7 @@ static void interact(struct work *work, const float *tables, const struct exampl
     const struct model *m = work->model;
     size_t width = (size_t)m->shape.width, stride = vector_stride(m);
     for (size_t i = 0; i < batch->n; i++) {
-        struct bags bags = rows_bags(batch, i, work->rows.of_id);
+        struct bags bags = rows_bags(batch, i, rows_index(work));
         float *t = work->vectors.at + i * work->vectors.ld;
         float *in = work->top_in.at + i * work->top_in.ld;
         m->loops->pool(t + stride, stride, tables, width, &bags);

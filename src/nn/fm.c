@@ -58,7 +58,7 @@ static void forward(struct work *work, const struct params *p,
     work->top[0] = scores;
     stack_forward(m, &m->top, p->w, dense, work->top, batch->n);
     for (size_t i = 0; i < batch->n && m->n_tables; i++) {
-        struct bags bags = rows_bags(batch, i, work->rows.of_id);
+        struct bags bags = rows_bags(batch, i, rows_index(work));
         float *sums = work->vectors.at + i * work->vectors.ld;
         float *products =
             keep ? work->rows.products + rows_first(batch, i) * width : NULL;

@@ -127,10 +127,15 @@ double model_gradient(struct work *work, const float *w, const float *tables,
                       const struct examples *batch, float *g, float *scores);
 const struct row_grads *work_rows(const struct work *work);
 
-/* Before model_gradient on that batch: work_rows has its rows, without gradients, but
- * with their inputs, which an optimizer wants that scales rows by them (ROWS_FTRL).
- * False: no memory. */
+/* Before a pass over that batch: work_rows has its rows, without gradients, but with
+ * their inputs, which an optimizer wants that scales rows by them (ROWS_FTRL). False: no
+ * memory. */
 bool work_ahead(struct work *work, const struct examples *batch);
+
+/* Where the tables are elsewhere: from here on `tables` of model_scores and
+ * model_gradient are the batch's rows alone, (n, width), as work_rows names them after
+ * work_ahead, which comes before each pass. There are no inputs. */
+void work_on_blocks(struct work *work);
 
 /* The rows that the last model_gradient has gradients for, each once, or that the last
  * model_sgd has changed, as often as the batch has them; until the next call. */

@@ -90,8 +90,8 @@ struct work {
         float *products;        /* fm: (room, width) */
     } rows;
     struct row_grads found;
-    bool ahead;                 /* `found` is of the batch that the next model_gradient
-                                   has */
+    bool blocks;                /* tables are a batch's rows alone (work_on_blocks) */
+    bool ahead;                 /* `found` is of the batch that the next pass has */
     const uint64_t *changed;    /* (n_changed) rows, by the last pass */
     size_t n_changed;
 };
@@ -179,7 +179,9 @@ void rows_find(struct work *work, const struct examples *batch);
 void rows_assign(struct work *work, size_t n_ids);
 /* The factors of the rows that were found, into work->found. */
 void rows_inputs(struct work *work, const struct examples *batch);
-/* The ids of example i; index: rows.of_id or rows.slot. */
+/* Each id's place among the rows that a pass reads: those of tables, or of a block. */
+const uint64_t *rows_index(const struct work *work);
+/* The ids of example i; index: rows_index, or rows.slot. */
 struct bags rows_bags(const struct examples *batch, size_t i, const uint64_t *index);
 /* Of example i: the place of its first id among the batch's. */
 size_t rows_first(const struct examples *batch, size_t i);

@@ -132,6 +132,11 @@ void rows_inputs(struct work *work, const struct examples *batch)
     work->found.inputs = rows->inputs;
 }
 
+const uint64_t *rows_index(const struct work *work)
+{
+    return work->blocks ? work->rows.slot : work->rows.of_id;
+}
+
 struct bags rows_bags(const struct examples *batch, size_t i, const uint64_t *index)
 {
     size_t at = rows_first(batch, i), bag = i * (size_t)batch->n_fields;

@@ -153,7 +153,9 @@ void model_scores(struct work *work, const float *w, const float *tables,
 {
     size_t outputs = (size_t)model_outputs(work->model);
     struct params p = {w, tables};
-    if (find_rows(work, batch))
+    bool found = work->blocks ? work->ahead : find_rows(work, batch);
+    work->ahead = false;
+    if (found)
         work->model->kind->forward(work, &p, batch, (struct matrix){scores, outputs},
                                    false);
     else
@@ -187,15 +189,21 @@ static bool assign_rows(struct work *work, const struct examples *batch)
 bool work_ahead(struct work *work, const struct examples *batch)
 {
     work->ahead = assign_rows(work, batch);
-    if (work->ahead)
+    if (work->ahead && !work->blocks)
         rows_inputs(work, batch);
     return work->ahead;
+}
+
+void work_on_blocks(struct work *work)
+{
+    work->blocks = true;
 }
 
 double model_gradient(struct work *work, const float *w, const float *tables,
                       const struct examples *batch, float *g, float *scores)
 {
     size_t outputs = (size_t)model_outputs(work->model);
+    assert(work->ahead || !work->blocks);
     if (!work->ahead && !assign_rows(work, batch)) {
         memset(g, 0, model_floats(work->model) * sizeof *g);
         return no_memory(batch->n * outputs, scores);

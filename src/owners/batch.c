@@ -283,6 +283,11 @@ size_t batch_rows(const struct descant_rows *batch)
     return batch->n;
 }
 
+bool batch_ready(const struct descant_rows *batch)
+{
+    return atomic_load_explicit(&batch->missing, memory_order_acquire) == 0;
+}
+
 float *batch_wait(struct service *s, struct descant_rows *batch)
 {
     size_t at, n = own(s, batch, &at);

@@ -190,6 +190,7 @@ void service_part(struct service *s);
 descant_status batch_fetch(struct service *s, int table, const uint64_t *rows, size_t n,
                            struct descant_rows **out);
 size_t batch_rows(const struct descant_rows *batch);
+bool batch_ready(const struct descant_rows *batch);     /* all are here */
 /* Its rows, once all are here; NULL: the service has failed. */
 float *batch_wait(struct service *s, struct descant_rows *batch);
 /* The caller's part in the batch ends, also where it fails. */

@@ -129,6 +129,8 @@ static const struct column {
     {"examples/s", "examples_per_s", REPORT_RATE, COUNT, 1, NULL, NULL},
     {"stall", "stall_share", REPORT_STALL, SHARE, -1,
      "Stall: the share of the workers’ time spent waiting for other trainers.", NULL},
+    {"stall for rows", "stall_rows", REPORT_FIELDS, SHARE, -1,
+     "Stall for rows: the same, for rows of tables that other trainers own.", NULL},
     {"gap", "gap_mean", REPORT_GAP, STEPS, 0,
      "Gap: steps of a trainer between two merges.", NULL},
     {"missed", "missed", REPORT_FIELDS, COUNT, 0,

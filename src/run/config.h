@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 enum train_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
+enum train_tables { TABLES_REPLICATE, TABLES_SHARD, TABLES_AUTO };
 enum train_on_term { ON_TERM_AUTO, ON_TERM_LEAVE, ON_TERM_ALL };
 enum train_final { FINAL_AUTO, FINAL_LOCAL, FINAL_MEAN, FINAL_CENTRAL };
 
@@ -29,6 +30,8 @@ struct train_options {
     /* the model */
     int model;                      /* enum model_kind */
     int64_t rows, width;
+    int tables;                     /* enum train_tables */
+    int rows_wire;                  /* enum descant_rows_wire */
     const char *bottom, *top;       /* "512,256,64" */
     /* the optimizer */
     int64_t batch;

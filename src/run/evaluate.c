@@ -82,6 +82,7 @@ struct examiner {
     const struct evaluation *e;
     struct feed *feed;
     struct work *work;
+    struct ahead ahead;
     float *scores;
     struct metrics sum;
     struct auc auc;
@@ -98,11 +99,12 @@ static void *examine(void *of)
     struct examiner *me = of;
     const struct evaluation *e = me->e;
     struct feed_batch batch;
+    const float *tables;
     int outputs = model_outputs(e->model);
 
     nn_thread_init();
-    while (me->status == DESCANT_OK && feed_next(me->feed, &batch)) {
-        model_scores(me->work, e->w, e->tables, &batch.examples, me->scores);
+    while (me->status == DESCANT_OK && ahead_next(&me->ahead, &batch, &tables)) {
+        model_scores(me->work, e->w, tables, &batch.examples, me->scores);
         metrics_add(&me->sum, me->scores, batch.examples.labels, batch.examples.n,
                     outputs);
         if (outputs == 1)
@@ -110,6 +112,9 @@ static void *examine(void *of)
                 auc_add(&me->auc, me->scores, batch.examples.labels, batch.examples.n);
         feed_done(me->feed, &batch);
     }
+    if (me->status == DESCANT_OK)
+        me->status = me->ahead.status;
+    ahead_fini(&me->ahead);
     if (me->status != DESCANT_OK) {
         log_fail(e->log, me->status, "%s", descant_last_error());
         snprintf(me->why, sizeof me->why, "%s", descant_last_error());
@@ -137,6 +142,7 @@ static descant_status examiner_start(struct examiner *me, const struct evaluatio
     descant_status status = work_create(&me->work, e->model, e->batch, e->log);
     if (status != DESCANT_OK)
         return status;
+    ahead_init(&me->ahead, &e->tables, feed, me->work);
     if (pthread_create(&me->thread, NULL, examine, me) != 0)
         return log_fail(e->log, DESCANT_SYSTEM, "no thread to evaluate");
     me->started = true;

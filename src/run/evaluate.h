@@ -5,6 +5,7 @@
 
 #include "data/data.h"
 #include "nn/nn.h"
+#include "run/ahead.h"
 #include "run/feed.h"
 #include "run/log.h"
 #include "run/metrics.h"
@@ -13,7 +14,8 @@
 enum { EVALUATE_THREADS = 64, EVALUATE_BATCH = 512 };
 struct evaluation {
     const struct model *model;
-    const float *w, *tables;
+    const float *w;
+    struct tables_at tables;
     struct data_options data;
     size_t batch;
     int threads;                    /* up to EVALUATE_THREADS */

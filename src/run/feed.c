@@ -311,6 +311,15 @@ bool feed_next(struct feed *feed, struct feed_batch *batch)
     return n && n != FEED_LATER;
 }
 
+bool feed_now(struct feed *feed, struct feed_batch *batch)
+{
+    pthread_mutex_lock(&feed->mutex);
+    struct part *part = stopped(feed) ? NULL : oldest_full(feed);
+    size_t n = part ? take(feed, part, batch) : 0;
+    pthread_mutex_unlock(&feed->mutex);
+    return n && n != FEED_LATER;
+}
+
 /* The claim is given up before the part is free: after that the reader may claim the next
  * chunk for the same place. */
 void feed_done(struct feed *feed, const struct feed_batch *batch)

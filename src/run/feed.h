@@ -70,6 +70,8 @@ const struct data_shape *feed_shape(const struct feed *feed);     /* of every ba
 /* Any thread. False: the data is at its end, or the run is stopped. Blocks while parsing
  * is behind. */
 bool feed_next(struct feed *feed, struct feed_batch *batch);
+/* The same without blocking: false where there is none now, too. */
+bool feed_now(struct feed *feed, struct feed_batch *batch);
 void feed_done(struct feed *feed, const struct feed_batch *batch);
 
 /* How far the reading is, as feed_batch.place; negative also before the reading begins.

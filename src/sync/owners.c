@@ -347,6 +347,11 @@ descant_status descant_rows_fetch(struct descant *job, int table, const uint64_t
     return status;
 }
 
+int descant_rows_ready(struct descant *job, const struct descant_rows *batch)
+{
+    return check(job, "descant_rows_ready") == DESCANT_OK && batch && batch_ready(batch);
+}
+
 descant_status descant_rows_wait(struct descant *job, struct descant_rows *batch,
                                  float **block)
 {

@@ -68,7 +68,7 @@ struct seat {
     _Atomic uint64_t steps;
     _Atomic uint64_t stale, not_finite;     /* gradients that were refused */
     _Atomic double merged_steps, stall_ns, age_s, exchange_s, distance, shadow_cpu_s,
-        rounds, missed, own_steps, rows_sent, rows_waiting, rows_age_s;
+        rounds, missed, own_steps, rows_sent, rows_waiting, rows_age_s, rows_stall_ns;
     struct cell cells[BOARD_WORKERS];
 };
 
@@ -125,7 +125,7 @@ struct board {
     _Atomic uint64_t eval_said;
     struct {                                /* as `logged`, of the trainers'
                                                synchronisation */
-        _Atomic double merges, merged_steps, missed, stall_s, rows_sent;
+        _Atomic double merges, merged_steps, missed, stall_s, rows_sent, rows_stall_s;
     } sync_logged;
     struct board_bsp bsp;
     struct {

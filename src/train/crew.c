@@ -25,6 +25,8 @@ struct crew_worker {
     int number;
     pthread_t thread;
     struct work *work;
+    struct ahead ahead;
+    const float *tables;        /* for the pass over its batch */
     float *g;                   /* (n); NULL in the fused pass */
     float *scores;              /* (batch, outputs) */
     struct cell *cell;
@@ -48,7 +50,7 @@ static bool is_fused(const struct trainer *t)
 {
     return !gathers(t) && !is_module(t) && t->optimizer.kind == OPTIMIZER_SGD &&
            t->optimizer.rows == ROWS_SGD && !(t->optimizer.momentum > 0) &&
-           !(t->options->table_lr > 0);
+           !(t->options->table_lr > 0) && !t->owned;
 }
 
 /* The number of the step that begins, from 1: adam corrects its means by it. Relaxed: two
@@ -84,14 +86,29 @@ static struct shares shares_of(struct crew_worker *me, const struct examples *ex
                            t->optimizer.rows == ROWS_FTRL ? share : 1};
 }
 
-static void step_rows(struct crew_worker *me, double factor)
+/* After the rows have been changed. */
+static descant_status touch_rows(struct crew_worker *me)
+{
+    struct trainer *t = me->t;
+    size_t n;
+    const uint64_t *rows = work_touched(me->work, &n);
+
+    return t->n_tables && !t->alone ? descant_touch(t->job, t->tables, rows, n)
+                                    : DESCANT_OK;
+}
+
+static descant_status step_rows(struct crew_worker *me, double factor)
 {
     struct trainer *t = me->t;
     double lr = t->options->table_lr > 0 ? t->options->table_lr : t->options->lr;
 
-    if (t->n_tables)
-        optimizer_rows_step(&t->optimizer, t->tables, t->table_state, work_rows(me->work),
-                            lr * factor);
+    if (t->owned)
+        return ahead_push(&me->ahead, lr * factor);
+    if (t->n_tables == 0)
+        return DESCANT_OK;
+    optimizer_rows_step(&t->optimizer, t->tables, t->table_state, work_rows(me->work),
+                        lr * factor);
+    return touch_rows(me);
 }
 
 /* --- allreduce: one step for all workers of all trainers; the caller holds the mutex ---
@@ -157,17 +174,6 @@ static void gather_leave(struct trainer *t)
 
 /* --- a worker --- */
 
-/* After the rows have been changed. */
-static descant_status touch_rows(struct crew_worker *me)
-{
-    struct trainer *t = me->t;
-    size_t n;
-    const uint64_t *rows = work_touched(me->work, &n);
-
-    return t->n_tables && !t->alone ? descant_touch(t->job, t->tables, rows, n)
-                                    : DESCANT_OK;
-}
-
 static descant_status module_batch(struct crew_worker *me, const struct feed_batch *batch,
                                    double factor, double *loss)
 {
@@ -177,13 +183,13 @@ static descant_status module_batch(struct crew_worker *me, const struct feed_bat
     if (!w)
         return DESCANT_OK;      /* the run has been stopped */
     struct shares shares = shares_of(me, &batch->examples);
-    *loss = model_gradient(me->work, w, t->tables, &batch->examples, me->g, me->scores);
+    *loss = model_gradient(me->work, w, me->tables, &batch->examples, me->g, me->scores);
     if (!isfinite(*loss))
         return DESCANT_OK;
-    step_rows(me, factor * shares.rows);
+    descant_status status = step_rows(me, factor * shares.rows);
     double rate = config_rate(t->options, batch->place) * shares.dense;
     bsp_add(t->bsp, me->number, me->g, batch->examples.n, rate);
-    return touch_rows(me);
+    return status;
 }
 
 /* One step on one batch; *loss is the summed loss. */
@@ -204,11 +210,10 @@ static descant_status train_batch(struct crew_worker *me, const struct feed_batc
     }
     struct shares shares = shares_of(me, examples);
     lr *= shares.dense;
-    *loss = model_gradient(me->work, t->w, t->tables, examples, me->g, me->scores);
+    *loss = model_gradient(me->work, t->w, me->tables, examples, me->g, me->scores);
     if (!isfinite(*loss))
         return DESCANT_OK;
-    step_rows(me, rate * weight * shares.rows);
-    descant_status status = touch_rows(me);
+    descant_status status = step_rows(me, rate * weight * shares.rows);
     if (status != DESCANT_OK)
         return status;
     if (gathers(t))
@@ -249,13 +254,16 @@ static void *work(void *of)
     double loss;
 
     nn_thread_init();
-    while (me->status == DESCANT_OK && feed_next(t->feed, &batch)) {
+    while (me->status == DESCANT_OK && ahead_next(&me->ahead, &batch, &me->tables)) {
         me->status = train_batch(me, &batch, &loss);
         count(me, &batch.examples, loss);
         feed_done(t->feed, &batch);
         if (me->status == DESCANT_OK && !t->alone)
             me->status = descant_step(t->job);
     }
+    if (me->status == DESCANT_OK)
+        me->status = me->ahead.status;
+    ahead_fini(&me->ahead);
     if (me->status != DESCANT_OK)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
                    descant_last_error());
@@ -281,7 +289,11 @@ static descant_status worker_init(struct crew_worker *me, struct trainer *t, int
     me->g = is_fused(t) ? NULL : memory_take_array(t->n, sizeof *me->g);
     if (!me->scores || (!me->g && !is_fused(t)))
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for worker %d", number);
-    return work_create(&me->work, t->model, batch, &t->log);
+    descant_status status = work_create(&me->work, t->model, batch, &t->log);
+    struct tables_at at = owned_tables_at(t);
+    if (status == DESCANT_OK)
+        ahead_init(&me->ahead, &at, t->feed, me->work);
+    return status;
 }
 
 /* Returns when all workers have ended, with the first failure. If a thread cannot be

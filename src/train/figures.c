@@ -29,6 +29,7 @@ struct train_figures figures_gather(const struct trainer *t, double seconds)
             continue;
         f.trainers++;
         f.stall_s += get(&seat->stall_ns) * 1e-9;
+        f.rows_stall_s += get(&seat->rows_stall_ns) * 1e-9;
         f.age_s += get(&seat->age_s);
         f.exchange_s = fmax(f.exchange_s, get(&seat->exchange_s));
         f.distance += get(&seat->distance);
@@ -59,6 +60,8 @@ struct train_figures figures_gather(const struct trainer *t, double seconds)
     f.control_cpu_s = get(&bsp->cpu_s);
     double n = f.trainers ? f.trainers : 1;
     f.stall_share = f.stall_s / (seconds * n * (double)t->options->workers);
+    f.rows_stall_share =
+        f.rows_stall_s / (seconds * n * (double)t->options->workers);
     f.shadow_share = f.shadow_cpu_s / (seconds * n);
     f.gap /= fmax(merging, 1);
     f.age_s /= fmax(merging, 1);

@@ -62,6 +62,10 @@ static void log_sync(struct trainer *t, struct json *json, const struct train_fi
         json_real(json, "rows_waiting", f->rows_waiting);
         json_real(json, "rows_age_s", f->rows_age_s);
     }
+    if (t->owned)
+        json_real(json, "stall_rows",
+                  grown(&b->sync_logged.rows_stall_s, f->rows_stall_s) /
+                      fmax(took_s * workers, 1e-9));
 }
 
 /* The same of the plan bsp: all keys are of the interval alone. */
@@ -220,7 +224,7 @@ void train_log_open(struct trainer *t)
     json_int(&json, "hosts", t->hosts);
     json_int(&json, "size", t->size);
     json_int(&json, "parameters", (int64_t)t->n);
-    json_int(&json, "table_parameters", (int64_t)t->n_tables);
+    json_int(&json, "table_parameters", (int64_t)model_table_floats(t->model));
     json_int(&json, "elp", train_elp(t));
     run_log_written(l, json_end(&json), true);
 }

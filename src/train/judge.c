@@ -12,7 +12,7 @@ bool judge_model(struct trainer *t, const float *w, int threads,
                  bool (*stopped)(void *of), struct held_out *h)
 {
     struct evaluation e = {
-        .model = t->model, .w = w, .tables = t->tables, .batch = EVALUATE_BATCH,
+        .model = t->model, .w = w, .tables = owned_tables_at(t), .batch = EVALUATE_BATCH,
         .data = config_held_out(t->options, &t->eval_paths, &t->log), .threads = threads,
         .stopped = stopped, .of = t, .log = &t->log,
     };

@@ -65,6 +65,7 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     options.log = t->log.fn;
     options.log_user = options.event_user = t;
     options.on_event = on_event;
+    options.owned = o->tables != TABLES_REPLICATE;
     t->opening = o->trainers == 0 && !o->quiet;
     descant_status status = descant_open(&t->job, &options);
     t->opening = false;
@@ -205,7 +206,8 @@ static descant_status open_model(struct trainer *t)
                 "this OpenBLAS was built without threads and mixes up the products of "
                 "several workers, so these take turns: install libopenblas0-pthread");
     t->n = model_floats(t->model);
-    t->n_tables = model_table_floats(t->model);
+    t->owned = owned_suits(t);
+    t->n_tables = t->owned ? 0 : model_table_floats(t->model);
     t->optimizer = o->optimizer;
     /* The dense segment's name has all that must be alike on all hosts: if names differ,
      * both are shown. No machine joins a job of several machines later, so there the name
@@ -309,7 +311,7 @@ static descant_status fill_tables(struct trainer *t)
         checkpoint_say_replaced(o->checkpoint, &run_log);
     else if (t->host > 0 && o->checkpoint)
         save_note(t);
-    for (size_t at = 0; at < rows; at += TABLE_ROWS_AT_ONCE) {
+    for (size_t at = 0; at < rows && !t->owned; at += TABLE_ROWS_AT_ONCE) {
         size_t n = rows - at < TABLE_ROWS_AT_ONCE ? rows - at : TABLE_ROWS_AT_ONCE;
         model_init_tables(t->model, t->tables, at, n, (uint64_t)t->options->seed);
     }
@@ -325,7 +327,7 @@ static descant_status share_tables(struct trainer *t)
     size_t state = optimizer_row_floats(&t->optimizer, 1, width);
     size_t times = t->hosts > 1 && !t->options->plan_rests ? 2 : 1;
     size_t floats = (t->n_tables + state * rows) * times;
-    descant_status status = DESCANT_OK;
+    descant_status status = t->owned ? owned_declare(t) : DESCANT_OK;
 
     if (t->n_tables)
         status = descant_table(t->job, "train.tables", rows, (size_t)width, &t->tables);

@@ -162,6 +162,8 @@ static void print_synchronisation(struct trainer *t)
     const struct train_figures *f = &r->figures;
 
     summary_row(t->out, "stall", 100 * f->stall_share, "%.2f %%");
+    if (t->owned)
+        summary_row(t->out, "stall for rows", 100 * f->rows_stall_share, "%.2f %%");
     summary_row(t->out, "steps between merges", merged(f->gap, f->rounds), "%.1f");
     if (f->rounds > 0)
         /* in steps as they are without waiting: a plan's delay has to cover as many */
@@ -248,6 +250,8 @@ static void log_summary(struct trainer *t)
     json_real(&json, "examples_per_s", (double)r->own.n / r->seconds);
     json_int(&json, "elp", train_elp(t));
     json_real(&json, "stall_share", f->stall_share);
+    if (t->owned)
+        json_real(&json, "stall_rows", f->rows_stall_share);
     json_real(&json, "gap_mean", merged(f->gap, f->rounds));
     json_real(&json, "exchange_p99_s", merged(f->exchange_s, f->rounds));
     if (f->missed > 0) {

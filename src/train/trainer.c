@@ -93,7 +93,7 @@ static descant_status train(struct trainer *t)
         .data = trainer_data(t),
         .claims = claims_begin(&t->claims),
         .counts = &t->seat->read,
-        .depth = (int)t->options->depth,
+        .depth = t->owned ? FEED_BLOCKS : (int)t->options->depth,
         .batch = (size_t)t->options->batch,
         .stopped = is_over,
         .of = t,

@@ -5,6 +5,7 @@
 #define TRAINER_H
 
 #include "data/paths.h"
+#include "run/ahead.h"
 #include "run/evaluate.h"
 #include "run/feed.h"
 #include "run/lock.h"
@@ -21,7 +22,9 @@
  * taken. */
 struct train_figures {
     double gap, stall_s, age_s, distance, shadow_cpu_s, rounds;
-    double stall_share, shadow_share;               /* of the workers' time; of a core */
+    double rows_stall_s;                            /* waiting for rows of other ranks */
+    double stall_share, rows_stall_share;           /* of the workers' time */
+    double shadow_share;                            /* of a core */
     double exchange_s;                              /* 99 of 100 took less */
     double merges, merged_steps;                    /* of all seats together, */
     double missed, own_steps;   /* and the rounds that they missed, the steps of theirs
@@ -130,12 +133,15 @@ struct trainer {
     enum data_format format;
     bool counted;                   /* the data: its chunks are known beforehand */
     struct path_list paths, eval_paths;
-    size_t n, n_tables;             /* floats */
+    size_t n, n_tables;             /* floats here; n_tables 0 where rows have owners */
     float *w;                       /* (n) the replica; Hogwild */
     float *state;                   /* the dense optimizer's; Hogwild */
     struct bsp *bsp;                /* NULL: another plan; there w and state are
                                        control's */
-    float *tables, *table_state;    /* one for all trainers of the machine; Hogwild */
+    float *tables, *table_state;    /* one for all trainers of the machine; Hogwild. NULL
+                                       where rows have owners: */
+    bool owned;
+    int rows_table;                 /* of descant_owned_table */
     struct board *board;
     void *data_shared;
     char *outer;                    /* the outer state as training ended, for the last
@@ -199,6 +205,12 @@ descant_status train_check(const struct train_options *o, const struct log *log)
 /* --- open.c: up to the first step --- */
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size);
 struct data_options trainer_data(struct trainer *t); /* as it is read to train on */
+
+/* --- owned.c: tables whose rows have owners --- */
+/* Whether they are to, once the model is known. */
+bool owned_suits(const struct trainer *t);
+descant_status owned_declare(struct trainer *t);
+struct tables_at owned_tables_at(const struct trainer *t);
 
 /* --- piped.c: stdin of rank 0 for all hosts --- */
 static inline bool piped_is(const struct trainer *t)

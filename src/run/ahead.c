@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* Rows are asked for as soon as a batch is parsed, and awaited when its turn comes: by
+ * then they are here, if the depth suits the link. It grows while batches come late, for
+ * more are not better: a row's values are as old as its batch is deep.
+ *
+ * A batch's rows are found twice, when they are asked for and before its pass, so that
+ * nothing of it must be kept meanwhile: a hundredth of what the pass takes. */
+#include "run/ahead.h"
+
+#include <string.h>
+
+enum { AHEAD_FIRST = 2, AHEAD_LATE = AHEAD_LOOK / 8 };
+
+void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
+                struct work *work)
+{
+    *a = (struct ahead){.at = *at, .feed = feed, .work = work, .depth = AHEAD_FIRST};
+    if (at->job)
+        work_on_blocks(work);
+}
+
+int ahead_depth(int depth, int stalls)
+{
+    return stalls > AHEAD_LATE && depth < AHEAD_MOST ? depth + 1 : depth;
+}
+
+/* --- ahead --- */
+
+static bool find_rows(struct ahead *a, const struct examples *examples)
+{
+    if (!work_ahead(a->work, examples))
+        a->status = DESCANT_MEMORY;
+    return a->status == DESCANT_OK;
+}
+
+/* One more batch on its way. False: there is none now. */
+static bool ask(struct ahead *a)
+{
+    struct ahead_batch *next = &a->ring[(a->first + a->n) % AHEAD_MOST];
+
+    next->rows = NULL;
+    if (!(a->n ? feed_now(a->feed, &next->batch) : feed_next(a->feed, &next->batch)))
+        return false;
+    a->n++;
+    if (find_rows(a, &next->batch.examples)) {
+        const struct row_grads *found = work_rows(a->work);
+        a->status = descant_rows_fetch(a->at.job, a->at.table, found->rows, found->n,
+                                       &next->rows);
+    }
+    return a->status == DESCANT_OK;
+}
+
+static void note_wait(struct ahead *a, bool late)
+{
+    a->stalls += late;
+    if (++a->seen < AHEAD_LOOK)
+        return;
+    a->depth = ahead_depth(a->depth, a->stalls);
+    a->stalls = a->seen = 0;
+}
+
+static void drop_now(struct ahead *a)
+{
+    if (a->now)
+        descant_rows_drop(a->at.job, a->now);
+    a->now = NULL;
+}
+
+/* The oldest batch becomes the caller's. */
+static bool take(struct ahead *a, struct feed_batch *batch, const float **tables)
+{
+    struct ahead_batch *oldest = &a->ring[a->first];
+    float *block = NULL;
+
+    *batch = oldest->batch;
+    a->now = oldest->rows;
+    a->first = (a->first + 1) % AHEAD_MOST;
+    a->n--;
+    note_wait(a, !descant_rows_ready(a->at.job, a->now));
+    a->status = descant_rows_wait(a->at.job, a->now, &block);
+    *tables = block;
+    return a->status == DESCANT_OK && find_rows(a, &batch->examples);
+}
+
+bool ahead_next(struct ahead *a, struct feed_batch *batch, const float **tables)
+{
+    *tables = a->at.memory;
+    if (!a->at.job)
+        return feed_next(a->feed, batch);
+    drop_now(a);
+    while (a->status == DESCANT_OK && a->n < a->depth && ask(a))
+        ;
+    return a->status == DESCANT_OK && a->n && take(a, batch, tables);
+}
+
+descant_status ahead_push(struct ahead *a, double rate)
+{
+    struct descant_rows *rows = a->now;
+
+    a->now = NULL;
+    return descant_rows_push(a->at.job, rows, work_rows(a->work)->grads, rate);
+}
+
+void ahead_fini(struct ahead *a)
+{
+    if (!a->at.job)
+        return;
+    drop_now(a);
+    for (; a->n; a->n--, a->first = (a->first + 1) % AHEAD_MOST)
+        if (a->ring[a->first].rows)
+            descant_rows_drop(a->at.job, a->ring[a->first].rows);
+}

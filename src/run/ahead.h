@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* Batches with their rows. Where rows have owners (descant_owned_table), those of the
+ * next batches are on their way while one is trained or scored; else this hands on what
+ * the feed has. Belongs to one thread. */
+#ifndef RUN_AHEAD_H
+#define RUN_AHEAD_H
+
+#include "descant.h"
+#include "nn/nn.h"
+#include "run/feed.h"
+
+enum { AHEAD_MOST = 8 };
+
+/* Where a model's tables are: in memory, or with owners. */
+struct tables_at {
+    float *memory;
+    struct descant *job;        /* NULL: in memory */
+    int table;                  /* of descant_owned_table */
+};
+
+struct ahead_batch {
+    struct feed_batch batch;
+    struct descant_rows *rows;
+};
+
+struct ahead {
+    struct tables_at at;
+    struct feed *feed;
+    struct work *work;
+    descant_status status;      /* why it has ended; OK: there are no more batches */
+    struct ahead_batch ring[AHEAD_MOST];        /* n on their way, from first on */
+    int first, n;
+    int depth;                  /* so many on their way, */
+    int stalls, seen;           /* after so many that came late of the last ones */
+    struct descant_rows *now;   /* of the batch that the caller has */
+};
+
+/* work is the caller's, and from here on made for these tables. */
+void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
+                struct work *work);
+
+/* As feed_next. *tables: for the pass over this batch. The batch before must have been
+ * given back to the feed. False also after a failure. */
+bool ahead_next(struct ahead *a, struct feed_batch *batch, const float **tables);
+
+/* Owners: the gradients of the batch that the caller has, which work_rows has, go to
+ * them. */
+descant_status ahead_push(struct ahead *a, double rate);
+
+/* Drops what is under way. Its batches are not done. */
+void ahead_fini(struct ahead *a);
+
+/* The rule: how many batches are to be on their way, of `depth` now, after so many of
+ * AHEAD_LOOK came late. */
+enum { AHEAD_LOOK = 32 };
+int ahead_depth(int depth, int stalls);
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* Tables whose rows have owners (descant_owned_table). All tables of the model are one:
+ * their rows, one table's behind the other's, as the model numbers them. A machine then
+ * holds the rows that its trainers own, and no copy of all. */
+#include "run/run.h"
+#include "train/trainer.h"
+
+/* Of the bytes that are free on a machine, the tables may take so many. */
+#define MOST_SHARE 0.8
+
+static const enum descant_rows_optimizer optimizers[] = {
+    [ROWS_SGD] = DESCANT_ROWS_SGD,
+    [ROWS_ADAGRAD] = DESCANT_ROWS_ADAGRAD,
+    [ROWS_ROWWISE_ADAGRAD] = DESCANT_ROWS_ROWWISE_ADAGRAD,
+};
+
+/* Replicated tables have a second copy of each row between hosts. On one machine there is
+ * one copy either way. */
+static bool copies_fit(const struct trainer *t)
+{
+    size_t state = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
+                                        model_table_width(t->model));
+    double floats = (double)model_table_floats(t->model) + (double)state;
+
+    return 2 * floats * sizeof(float) < MOST_SHARE * (double)machine_memory_free();
+}
+
+bool owned_suits(const struct trainer *t)
+{
+    int tables = t->options->tables;
+
+    if (model_table_floats(t->model) == 0 || tables == TABLES_REPLICATE)
+        return false;
+    return tables == TABLES_SHARD || (t->hosts > 1 && !copies_fit(t));
+}
+
+descant_status owned_declare(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    struct descant_owned shape = descant_owned_default();
+    struct rows_born born = model_rows_born(t->model);
+
+    if (t->optimizer.rows == ROWS_FTRL)
+        return log_fail(&t->log, DESCANT_UNSUPPORTED,
+                        "--tables shard: owners do not step rows by ftrl; "
+                        "--table-optimizer can be sgd, adagrad and rowwise-adagrad");
+    if (o->checkpoint)
+        return log_fail(&t->log, DESCANT_UNSUPPORTED,
+                        "--tables shard has no checkpoints yet");
+    shape.rows = model_table_rows(t->model);
+    shape.width = (size_t)model_table_width(t->model);
+    shape.optimizer = optimizers[t->optimizer.rows];
+    shape.wire = (enum descant_rows_wire)o->rows_wire;
+    shape.epsilon = t->optimizer.epsilon;
+    shape.seed = (uint64_t)o->seed;
+    shape.spread = born.spread;
+    shape.zeros = born.zeros;
+    return descant_owned_table(t->job, "train.tables", &shape, &t->rows_table);
+}
+
+struct tables_at owned_tables_at(const struct trainer *t)
+{
+    return (struct tables_at){
+        .memory = t->tables, .job = t->owned ? t->job : NULL, .table = t->rows_table};
+}
