@@ -227,6 +227,47 @@ START_TEST(sgd_is_gradient_and_step)
 }
 END_TEST
 
+/* The rows of a batch alone, as their owners send them. */
+START_TEST(a_block_is_as_the_tables)
+{
+    static struct batch batch;
+    static float scores[2][33 * 10];
+    struct rng rng;
+    rng_init(&rng, 300 + (uint64_t)_i);
+    struct trained a = trained_create(&shapes[_i], 33), b = trained_create(&shapes[_i], 33);
+    size_t n = model_floats(a.model), width = (size_t)model_table_width(a.model);
+    float *g = memory_take_array(2 * n, sizeof *g), *block = NULL;
+    work_on_blocks(b.work);
+    for (int k = 0; k < 2 * N(batch_sizes); k++) {
+        batch_fill(&batch, &shapes[_i], batch_sizes[k / 2], k % 2, &rng);
+        ck_assert(work_ahead(b.work, &batch.examples));
+        const struct row_grads *rows = work_rows(b.work), *same = work_rows(a.work);
+        memory_give(block);
+        block = memory_take_array(rows->n * width + 1, sizeof *block);
+        for (size_t r = 0; r < rows->n; r++)
+            memcpy(block + r * width, a.tables + rows->rows[r] * width, width * sizeof *block);
+        model_scores(b.work, a.w, block, &batch.examples, scores[0]);
+        model_scores(a.work, a.w, a.tables, &batch.examples, scores[1]);
+        size_t outputs = batch.examples.n * (size_t)model_outputs(a.model);
+        ck_assert_mem_eq(scores[0], scores[1], outputs * sizeof(float));
+        ck_assert(work_ahead(b.work, &batch.examples));
+        double loss = model_gradient(b.work, a.w, block, &batch.examples, g, NULL);
+        double as = model_gradient(a.work, a.w, a.tables, &batch.examples, g + n, NULL);
+        ck_assert(loss >= as && loss <= as);
+        ck_assert_mem_eq(g, g + n, n * sizeof *g);
+        ck_assert_uint_eq(rows->n, same->n);
+        if (rows->n == 0)
+            continue;
+        ck_assert_mem_eq(rows->rows, same->rows, rows->n * sizeof *rows->rows);
+        ck_assert_mem_eq(rows->grads, same->grads, rows->n * width * sizeof(float));
+    }
+    memory_give(block);
+    memory_give(g);
+    trained_destroy(&a);
+    trained_destroy(&b);
+}
+END_TEST
+
 START_TEST(scores_do_not_depend_on_the_split)
 {
     static struct batch batch;
@@ -469,6 +510,7 @@ int main(void)
     tcase_add_loop_test(tests, gradients_as_finite_differences, 0, N(shapes));
     tcase_add_test(tests, each_row_once);
     tcase_add_loop_test(tests, sgd_is_gradient_and_step, 0, N(shapes));
+    tcase_add_loop_test(tests, a_block_is_as_the_tables, 0, N(shapes));
     tcase_add_loop_test(tests, scores_do_not_depend_on_the_split, 0, N(shapes));
     tcase_add_loop_test(tests, what_is_not_finite_shows, 0, N(shapes));
     tcase_add_test(tests, layout_is_pytorchs);

@@ -86,6 +86,21 @@ static descant_status check_folder(const char *path, bool replaced, const struct
                     strerror(errno));
 }
 
+/* Rows that have owners. */
+static descant_status check_tables(const struct train_options *o, const struct log *log)
+{
+    if (o->tables == TABLES_SHARD && o->optimizer.rows == ROWS_FTRL &&
+        o->model != MODEL_MLP)
+        return log_fail(log, DESCANT_INVALID,
+                        "--tables shard: owners do not step rows by ftrl; "
+                        "--table-optimizer can be sgd, adagrad and rowwise-adagrad");
+    if (o->tables != TABLES_REPLICATE && o->on_term == ON_TERM_LEAVE)
+        return log_fail(log, DESCANT_INVALID,
+                        "--on-term leave needs --tables replicate: who owns rows of "
+                        "tables stays to the end");
+    return DESCANT_OK;
+}
+
 descant_status train_check(const struct train_options *o, const struct log *log)
 {
     /* the trainers of the plan bsp are on one machine, and know how many they are */
@@ -98,7 +113,9 @@ descant_status train_check(const struct train_options *o, const struct log *log)
             log, DESCANT_INVALID,
             "--sync bsp has room for %d workers, --trainers %d x --workers %d are more",
             BSP_WORKERS, (int)o->trainers, (int)o->workers);
-    descant_status status = check_data(o, log);
+    descant_status status = check_tables(o, log);
+    if (status == DESCANT_OK)
+        status = check_data(o, log);
     if (status == DESCANT_OK)
         status = check_eval(o, log);
     if (status == DESCANT_OK)

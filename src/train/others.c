@@ -77,10 +77,6 @@ descant_status others_settle(struct trainer *t)
                         "several, which share tables and end together: use --on-term "
                         "all");
     bool stays = o->tables != TABLES_REPLICATE;         /* who owns rows cannot leave */
-    if (o->on_term == ON_TERM_LEAVE && stays)
-        return log_fail(&t->log, DESCANT_UNSUPPORTED,
-                        "--on-term leave needs --tables replicate: who owns rows of "
-                        "tables stays to the end");
     t->term = !t->deals && !o->watched      ? TERM_ENDS_RUN
               : o->on_term == ON_TERM_LEAVE ? TERM_LEAVES
               : o->on_term == ON_TERM_ALL || o->watched || stays ? TERM_ENDS_ALL

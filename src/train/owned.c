@@ -29,7 +29,8 @@ bool owned_suits(const struct trainer *t)
 {
     int tables = t->options->tables;
 
-    if (model_table_floats(t->model) == 0 || tables == TABLES_REPLICATE)
+    if (model_table_floats(t->model) == 0 || tables == TABLES_REPLICATE ||
+        t->optimizer.rows == ROWS_FTRL)
         return false;
     return tables == TABLES_SHARD || (t->hosts > 1 && !copies_fit(t));
 }
@@ -40,10 +41,6 @@ descant_status owned_declare(struct trainer *t)
     struct descant_owned shape = descant_owned_default();
     struct rows_born born = model_rows_born(t->model);
 
-    if (t->optimizer.rows == ROWS_FTRL)
-        return log_fail(&t->log, DESCANT_UNSUPPORTED,
-                        "--tables shard: owners do not step rows by ftrl; "
-                        "--table-optimizer can be sgd, adagrad and rowwise-adagrad");
     if (o->checkpoint)
         return log_fail(&t->log, DESCANT_UNSUPPORTED,
                         "--tables shard has no checkpoints yet");

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* descant train with tables whose rows have owners: alone, where each number must be the same as
+ * with tables in memory, and as real processes over TCP. */
+#include "harness/tcp.h"
+#include "harness/training.h"
+#include "run/ahead.h"
+
+enum { TRAINERS = 3 };
+
+static pid_t pids[TRAINERS];
+
+/* --- how far ahead --- */
+
+START_TEST(late_batches_are_asked_for_earlier)
+{
+    for (int depth = 1; depth <= AHEAD_MOST; depth++)
+        for (int late = 0; late <= AHEAD_LOOK; late++) {
+            bool more = late > AHEAD_LOOK / 8 && depth < AHEAD_MOST;
+            ck_assert_int_eq(ahead_depth(depth, late), depth + more);
+        }
+}
+END_TEST
+
+/* --- one trainer --- */
+
+static const struct {
+    int model, dense, rows;
+    double table_lr;
+} alone[] = {
+    {MODEL_DLRM, OPTIMIZER_ADAGRAD, ROWS_ADAGRAD, 0},
+    {MODEL_DLRM, OPTIMIZER_ADAM, ROWS_ROWWISE_ADAGRAD, 0.02},
+    {MODEL_DLRM, OPTIMIZER_SGD, ROWS_SGD, 0.02},
+    {MODEL_FM, OPTIMIZER_ADAGRAD, ROWS_ADAGRAD, 0},
+    {MODEL_LINEAR, OPTIMIZER_SGD, ROWS_ADAGRAD, 0.1},
+};
+
+static struct train_result with_tables(struct train_options *o, int tables)
+{
+    struct train_result result;
+    o->tables = tables;
+    ck_assert_msg(train(o, &result) == 0, "%s", said);
+    return result;
+}
+
+START_TEST(one_trainer_has_the_same_bits)
+{
+    struct train_options o = small();
+    o.sync = "none";
+    o.trainers = o.workers = 1;
+    o.eval = held_out;
+    o.model = alone[_i].model;
+    o.optimizer.kind = (enum optimizer_kind)alone[_i].dense;
+    o.optimizer.rows = (enum row_optimizer_kind)alone[_i].rows;
+    o.table_lr = alone[_i].table_lr;
+    struct train_result a = with_tables(&o, TABLES_REPLICATE), b = with_tables(&o, TABLES_SHARD);
+    ck_assert_uint_eq(b.seen.n, ROWS);
+    ck_assert_msg(a.seen.loss >= b.seen.loss && a.seen.loss <= b.seen.loss, "%.17g, %.17g",
+                  a.seen.loss, b.seen.loss);
+    ck_assert_msg(a.held_out.loss >= b.held_out.loss && a.held_out.loss <= b.held_out.loss,
+                  "%.17g, %.17g", a.held_out.loss, b.held_out.loss);
+}
+END_TEST
+
+/* They share the rows. `auto` is a copy on one machine. */
+START_TEST(trainers_of_a_machine)
+{
+    struct train_options o = small();
+    o.trainers = o.workers = 2;
+    o.eval = held_out;
+    o.sync = _i ? "bsp" : "shadow-easgd";
+    struct train_result a = with_tables(&o, TABLES_SHARD);
+    ck_assert(strstr(said, "stall for rows"));
+    ck_assert_uint_eq(a.seen.n, ROWS);
+    ck_assert(isfinite(a.held_out.loss));
+    ck_assert(_i || a.held_out.loss < best + 0.12);
+    with_tables(&o, TABLES_AUTO);
+    ck_assert(!strstr(said, "stall for rows"));
+}
+END_TEST
+
+static struct train_options of_job(void)
+{
+    static char job[300];
+    struct train_options o = small();
+    struct tcp_options at;
+    tcp_test_address(&at, "127.0.0.1", TRAINERS);
+    snprintf(job, sizeof job, "tcp:127.0.0.1:%s,ranks=%d,dead=2s", at.port, TRAINERS);
+    o.job = job;
+    o.trainers = 0;
+    o.over_tcp = true;
+    o.tables = TABLES_SHARD;
+    o.workers = 2;
+    o.log = log_file;
+    o.log_every = 0.05;
+    return o;
+}
+
+START_TEST(what_cannot_be_is_said)
+{
+    struct train_options o = small();
+    struct train_result result;
+    o.tables = TABLES_SHARD;
+    o.trainers = 1;
+    o.model = MODEL_LINEAR;
+    o.optimizer.rows = ROWS_FTRL;
+    ck_assert_int_ne(train(&o, &result), 0);
+    says("--table-optimizer can be sgd, adagrad and rowwise-adagrad");
+    o = of_job();
+    o.on_term = ON_TERM_LEAVE;
+    ck_assert_int_ne(train(&o, &result), 0);
+    says("--on-term leave needs --tables replicate");
+}
+END_TEST
+
+/* --- hosts --- */
+
+static void begin_all(struct train_options *o)
+{
+    for (int k = 0; k < TRAINERS; k++) {
+        char number[2] = {(char)('0' + k), 0};
+        setenv("RANK", number, 1);
+        setenv("WORLD_SIZE", "3", 1);
+        pids[k] = begin(o);
+    }
+}
+
+static const char *const plans[] = {"shadow-easgd", "diloco,every=5", "allreduce", "none"};
+static const char *const wires[] = {"f32", "bf16", "q8", "f32"};
+
+START_TEST(hosts_train_one_model)
+{
+    struct train_options o = of_job();
+    o.sync = plans[_i];
+    o.rows_wire = _i % 3;
+    o.eval = held_out;
+    o.epochs = 2;
+    begin_all(&o);
+    for (int k = 0; k < TRAINERS; k++)
+        ck_assert_msg(end_within(pids[k], 50) == 0, "trainer %d: %s: %s", k, wires[_i], said);
+    double loss = logged("summary", "eval_loss"), all = logged("summary", "job_examples");
+    ck_assert_msg(all >= 2 * ROWS && all <= 2 * ROWS, "%.0f examples", all);
+    /* under "none" the dense part is one trainer's */
+    ck_assert_msg(loss > 0 && loss < best + (_i == 3 ? 0.2 : 0.12), "loss %g, %g is best", loss,
+                  best);
+    ck_assert(logged("interval", "stall_rows") >= 0);
+    ck_assert(logged("summary", "stall_rows") >= 0);
+}
+END_TEST
+
+/* Its rows are gone, and so is the job; all say whose they were. */
+START_TEST(an_owner_that_is_killed_ends_the_job)
+{
+    struct train_options o = of_job();
+    o.epochs = 1000000;
+    begin_all(&o);
+    wait_examples(1000);
+    kill_all(pids[1]);
+    for (int k = 0; k < TRAINERS; k += 2)
+        ck_assert_int_eq(end_within(pids[k], 40), 1);
+    says("rank 1");
+}
+END_TEST
+
+/* Who owns rows cannot leave before the others. */
+START_TEST(all_end_when_one_is_told_to)
+{
+    struct train_options o = of_job();
+    o.epochs = 1000000;
+    begin_all(&o);
+    wait_heeding(pids, TRAINERS);
+    wait_examples(1000);
+    kill(pids[2], SIGTERM);
+    for (int k = 0; k < TRAINERS; k++)
+        ck_assert_msg(end_within(pids[k], 40) == 0, "trainer %d: %s", k, said);
+    says("all trainers end");
+}
+END_TEST
+
+int main(void)
+{
+    find_self();
+    make_clicks();
+    TCase *tests = new_case("train_owned", 120);
+    tcase_add_checked_fixture(tests, set_up_training, remove_folder);
+    tcase_add_test(tests, late_batches_are_asked_for_earlier);
+    tcase_add_loop_test(tests, one_trainer_has_the_same_bits, 0, N(alone));
+    tcase_add_loop_test(tests, trainers_of_a_machine, 0, 2);
+    tcase_add_test(tests, what_cannot_be_is_said);
+    tcase_add_loop_test(tests, hosts_train_one_model, 0, N(plans));
+    tcase_add_test(tests, an_owner_that_is_killed_ends_the_job);
+    tcase_add_test(tests, all_end_when_one_is_told_to);
+    return run_cases(tests, NULL);
+}
