@@ -124,14 +124,14 @@ static void begin_all(struct train_options *o)
     }
 }
 
-static const char *const plans[] = {"shadow-easgd", "diloco,every=5", "allreduce", "none"};
-static const char *const wires[] = {"f32", "bf16", "q8", "f32"};
+static const char *const plans[] = {"shadow-easgd,wire=bf16", "diloco,every=5", "allreduce", "none"};
+static const char *const wires[] = {"bf16, of the plan", "f32", "bf16", "q8"};
 
 START_TEST(hosts_train_one_model)
 {
     struct train_options o = of_job();
     o.sync = plans[_i];
-    o.rows_wire = _i % 3;
+    o.rows_wire = _i;
     o.eval = held_out;
     o.epochs = 2;
     begin_all(&o);

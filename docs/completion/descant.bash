@@ -11,7 +11,7 @@ _descant() {
     "train --format") words="auto criteo libsvm libffm idx cache" ;;
     "train --model") words="linear fm dlrm mlp" ;;
     "train --tables") words="replicate shard auto" ;;
-    "train --rows-wire") words="f32 bf16 q8" ;;
+    "train --rows-wire") words="plan f32 bf16 q8" ;;
     "train --optimizer") words="sgd adagrad adam adamw ftrl" ;;
     "train --table-optimizer") words="sgd adagrad rowwise-adagrad ftrl" ;;
     "train --schedule") words="constant linear cosine" ;;

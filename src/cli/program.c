@@ -106,6 +106,7 @@ void train_know_plan(struct train_options *o)
     o->plan_controls = plan.when == PLAN_CONTROL;
     o->plan_frees = plan.when == PLAN_SHADOW || plan.when == PLAN_NEVER;
     o->plan_rests = plan.when == PLAN_NEVER || o->plan_controls;
+    o->plan_wire = plan.wire;       /* its names are those of rows (owned.c) */
     o->plan_period_s = plan.period;
     o->plan_every = o->plan_controls ? plan.every : 0;
     o->plan_bound = plan.bound;

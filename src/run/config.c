@@ -43,8 +43,9 @@ const struct option train_settings[] = {
     CHOICE("tables", tables, "replicate|shard|auto",
            "where rows of tables lie: a copy on each host, or each row on one trainer; "
            "auto: shard where a copy does not fit into a host's memory"),
-    CHOICE("rows-wire", rows_wire, "f32|bf16|q8",
-           "how rows and gradients travel between trainers, where tables are in shards"),
+    CHOICE("rows-wire", rows_wire, "plan|f32|bf16|q8",
+           "shard: how rows and their gradients travel, in floats of 32, 16 or 8 bits; "
+           "plan: as the plan's key wire says"),
     INT("width", width, 1, 1024, "floats of an embedding"),
     TEXT("bottom", bottom, "dlrm: hidden layers before the embeddings' width"),
     TEXT("top", top, "dlrm, mlp: hidden layers before the output"),

@@ -31,7 +31,7 @@ struct train_options {
     int model;                      /* enum model_kind */
     int64_t rows, width;
     int tables;                     /* enum train_tables */
-    int rows_wire;                  /* enum descant_rows_wire */
+    int rows_wire;                  /* 0: the plan's; 1 + enum descant_rows_wire */
     const char *bottom, *top;       /* "512,256,64" */
     /* the optimizer */
     int64_t batch;
@@ -56,6 +56,7 @@ struct train_options {
                                        common */
     bool plan_controls;             /* the plan bsp: trainers give gradients, one has
                                        control */
+    int plan_wire;                  /* enum descant_rows_wire */
     double plan_period_s;           /* between its supersteps, or */
     int64_t plan_every;             /* gradients, 0: by the period */
     int64_t plan_bound;             /* versions that a gradient may be behind */

@@ -35,6 +35,10 @@ bool owned_suits(const struct trainer *t)
     return tables == TABLES_SHARD || (t->hosts > 1 && !copies_fit(t));
 }
 
+_Static_assert((int)DESCANT_ROWS_F32 == 0 && (int)DESCANT_ROWS_BF16 == 1 &&
+                   (int)DESCANT_ROWS_Q8 == 2,
+               "as the options name them, and the plan");
+
 descant_status owned_declare(struct trainer *t)
 {
     const struct train_options *o = t->options;
@@ -47,7 +51,7 @@ descant_status owned_declare(struct trainer *t)
     shape.rows = model_table_rows(t->model);
     shape.width = (size_t)model_table_width(t->model);
     shape.optimizer = optimizers[t->optimizer.rows];
-    shape.wire = (enum descant_rows_wire)o->rows_wire;
+    shape.wire = (enum descant_rows_wire)(o->rows_wire ? o->rows_wire - 1 : o->plan_wire);
     shape.epsilon = t->optimizer.epsilon;
     shape.seed = (uint64_t)o->seed;
     shape.spread = born.spread;

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""descant train with tables whose rows have owners, on hosts made of namespaces, as root: one JSON
+object a line.
+
+    python3 bench/sharded.py PART ...
+
+speed    examples/s of SHARDED_HOSTS hosts / as many times those of one host alone, in turns, and the
+         share of time in which workers waited for rows; the DLRM of bench/README.md over SHARDED_LINKS
+quality  the held-out loss after one pass over SHARDED_CLICKS, beside one host: pairs of one seed
+limit    four hosts that may use SHARDED_MB of memory each, with a table that is larger: it trains, is
+         kept, and goes on from what was kept
+
+A host has a quota of SHARDED_CORES of a core (of this machine's, 0.9 shared by its hosts), whose
+period is 10 ms. BUILD: where the program is (build/gcc). SHARDED_HOSTS (2 4), SHARDED_LINKS (10gbit 1gbit),
+SHARDED_WIRES (f32 bf16), SHARDED_PAIRS (6), SHARDED_S (4: of a run), SHARDED_CLICKS (2000000),
+SHARDED_SEEDS (5), SHARDED_FIRST_SEED (1), SHARDED_OPTIMIZERS (adaptive momentum), SHARDED_MORE: options of descant train, to
+try."""
+
+import json
+import math
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+
+from hosts import BUILD, HOSTS, MAKER, T95, give_up, hosts, setting
+
+LIMITS = pathlib.Path("/sys/fs/cgroup")
+OPTIMIZERS = {
+    "adaptive": "--optimizer adagrad --table-optimizer adagrad --lr 0.04 --table-lr 0.1",
+    "momentum": "--optimizer sgd --momentum 0.9 --lr 0.01 --table-lr 5 --schedule cosine",
+}
+
+
+def say(part, **row):
+    shown = {k: round(v, 5) if isinstance(v, float) else v for k, v in row.items()}
+    print(json.dumps({"bench": "sharded", "part": part, **shown}, separators=(",", ":")), flush=True)
+
+
+# --- limits of a host ---
+
+
+class Limit:
+    """A cgroup, of either version, for all processes of a host."""
+
+    def __init__(self, controller, name, **files):
+        both = (LIMITS / "cgroup.controllers").exists()
+        self.at = (LIMITS if both else LIMITS / controller) / f"descant-{os.getpid()}-{name}"
+        self.at.mkdir()
+        self.procs = self.at / "cgroup.procs"
+        for file, value in files["of_2" if both else "of_1"].items():
+            (self.at / file).write_text(str(value))
+
+    def remove(self):
+        self.at.rmdir()
+
+
+def quota(name, cores):
+    return Limit("cpu", name, of_2={"cpu.max": f"{int(cores * 10000)} 10000"},
+                 of_1={"cpu.cfs_period_us": 10000, "cpu.cfs_quota_us": int(cores * 10000)})
+
+
+def memory(name, mb):
+    return Limit("memory", name, of_2={"memory.max": mb << 20, "memory.swap.max": 0},
+                 of_1={"memory.limit_in_bytes": mb << 20})
+
+
+# --- runs ---
+
+
+def cores_of(ranks):
+    return setting("SHARDED_CORES", 0.9 * min(1, os.cpu_count() / ranks))
+
+
+def begin(rank, ranks, port, limits, words):
+    enter = "".join(f"echo $$ >{limit.procs} && " for limit in limits)
+    address = f"tcp:host0:{port},secret={HOSTS}/secret" if ranks > 1 else "self"
+    variables = [f"RANK={rank}", f"WORLD_SIZE={ranks}", "DESCANT_LOG=warning", f"DESCANT_TLS_MODULE={BUILD}"]
+    command = ["env", *variables, BUILD / "descant", "train", "--trainers", 0, "--job", address, *words]
+    with open(HOSTS / f"said.{rank}", "w") as said:
+        return subprocess.Popen([MAKER, "on", f"host{rank}", "sh", "-c", enter + 'exec "$@"', "sh",
+                                 *map(str, command)], stdout=said, stderr=said)
+
+
+def train(ranks, cores, words, limits=()):
+    """The summary in the first host's log, with the mean of all hosts' stalls for rows."""
+    for old in HOSTS.glob("log*"):
+        old.unlink()
+    quotas = [quota(f"cpu{rank}", cores) for rank in range(ranks)]
+    port = random.randrange(20000, 30000)
+    words = [*words.split(), *setting("SHARDED_MORE", "").split(), "--quiet", "--log", HOSTS / "log",
+             "--log-every", 1000]
+    try:
+        begun = [begin(rank, ranks, port, [quotas[rank], *[limit[rank] for limit in limits]], words)
+                 for rank in range(ranks)]
+        statuses = [process.wait(timeout=1800) for process in begun]
+    finally:
+        for limit in quotas:
+            limit.remove()
+    if any(statuses):
+        give_up(f"statuses {statuses}: " +
+                " ".join((HOSTS / f"said.{rank}").read_text() for rank in range(ranks)))
+    ends = [json.loads(line) for log in sorted(HOSTS.glob("log*")) for line in open(log)
+            if '"kind":"summary"' in line]
+    found = dict(ends[0])
+    found["per_s"] = found.get("job_examples_per_s") or found["examples_per_s"]
+    found["stall_rows"] = statistics.mean(end.get("stall_rows", 0) for end in ends)
+    return found
+
+
+def clicks(name, rows, seed):
+    path = HOSTS / f"{name}.tsv"
+    subprocess.run([BUILD / "descant", "gen", "ctr", "--rows", str(rows), "--seed", str(seed), "--out",
+                    str(path)], stderr=subprocess.DEVNULL, check=True)
+    return path
+
+
+def mean_within(values):
+    """And the half of the interval that has it with 95 %."""
+    n = len(values)
+    deviation = statistics.stdev(values) if n > 1 else math.nan
+    return statistics.mean(values), 2 * deviation / math.sqrt(n)
+
+
+def part_speed():
+    data = clicks("speed", 200000, 1)
+    model = (f"--data {data} --epochs 1000000 --model dlrm --batch 128 --tables shard "
+             f"{OPTIMIZERS['adaptive']}")
+    for ranks in map(int, setting("SHARDED_HOSTS", "2 4").split()):
+        cores = cores_of(ranks)
+        alone = train(1, cores, f"{model} --examples 40000")["per_s"]
+        each = int(alone * setting("SHARDED_S", 4.0))
+        for link in setting("SHARDED_LINKS", "10gbit 1gbit").split():
+            for rank in range(ranks):
+                hosts("link", f"host{rank}", link)
+            for wire in setting("SHARDED_WIRES", "f32 bf16").split():
+                more, ratios, stalls = f"{model} --rows-wire {wire}", [], []
+                for pair in range(setting("SHARDED_PAIRS", 6)):
+                    of = {}
+                    for k in (1, ranks) if pair % 2 else (ranks, 1):
+                        of[k] = train(k, cores, f"{more} --examples {k * each}")
+                    ratios.append(of[ranks]["per_s"] / ranks / of[1]["per_s"])
+                    stalls.append(of[ranks]["stall_rows"])
+                ratio, within = mean_within(ratios)
+                say("speed", hosts=ranks, link=link, wire=wire, cores=cores, pairs=len(ratios),
+                    alone_per_s=of[1]["per_s"], ratio=ratio, within=within, least=min(ratios),
+                    stall_rows=statistics.mean(stalls))
+
+
+def part_quality():
+    data, held = clicks("pass", setting("SHARDED_CLICKS", 2000000), 1), clicks("held", 200000, 2)
+    first, seeds = setting("SHARDED_FIRST_SEED", 1), setting("SHARDED_SEEDS", 5)
+    for name in setting("SHARDED_OPTIMIZERS", "adaptive momentum").split():
+        model = (f"--data {data} --eval {held} --model dlrm --batch 128 {OPTIMIZERS[name]} "
+                 "--workers 1")
+        differences = {}
+        for seed in range(first, first + seeds):
+            one = train(1, 1, f"{model} --seed {seed} --sync none")["eval_loss"]
+            for ranks in map(int, setting("SHARDED_HOSTS", "2 4").split()):
+                loss = train(ranks, cores_of(ranks), f"{model} --seed {seed} --tables shard")["eval_loss"]
+                differences.setdefault(ranks, []).append(loss / one - 1)
+                say("pair", optimizer=name, hosts=ranks, seed=seed, loss=one, difference=loss / one - 1)
+        for ranks, found in differences.items():
+            bound = T95[min(seeds - 2, len(T95) - 1)] * statistics.stdev(found) / math.sqrt(seeds)
+            say("quality", optimizer=name, hosts=ranks, seeds=seeds, difference=statistics.mean(found),
+                difference_at_most=statistics.mean(found) + bound)
+
+
+PARTS = {"speed": part_speed, "quality": part_quality}
+
+
+def main():
+    unknown = [name for name in sys.argv[1:] if name not in PARTS]
+    if unknown or not sys.argv[1:]:
+        give_up(f"there is no part '{' '.join(unknown)}': allowed: {', '.join(PARTS)}")
+    if "HOSTS" not in os.environ:
+        why = subprocess.run([MAKER, "missing"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        if why:
+            give_up(why.strip())
+        os.execv(MAKER, [MAKER, "with", "4", sys.executable, *sys.argv])
+    (HOSTS / "secret").touch(0o600)
+    with open(HOSTS / "secret", "w") as secret:
+        subprocess.run([str(BUILD / "descant"), "secret"], stdout=secret, check=True)
+    for name in sys.argv[1:]:
+        PARTS[name]()
+
+
+if __name__ == "__main__":
+    main()
