@@ -124,7 +124,7 @@ static void begin_all(struct train_options *o)
     }
 }
 
-static const char *const plans[] = {"shadow-easgd,wire=bf16", "diloco,every=5", "allreduce", "none"};
+static const char *const plans[] = {"shadow-ma,wire=bf16", "diloco,every=5", "allreduce", "none"};
 static const char *const wires[] = {"bf16, of the plan", "f32", "bf16", "q8"};
 
 START_TEST(hosts_train_one_model)
