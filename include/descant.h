@@ -140,6 +140,9 @@ struct descant_options {
                             and for `size` of them; finish waits for the end of all */
     int owned;           /* 1: there will be tables with owners; over mpi alone this must
                             be known before */
+    const char *owned_shares;   /* "2,1,1": how the rows of such tables are parted among
+                            the first ranks; others, and those with 0, own none. NULL:
+                            equal parts. The same everywhere */
 };
 
 DESCANT_API struct descant_options descant_options_default(void);

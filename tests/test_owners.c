@@ -73,6 +73,49 @@ START_TEST(each_row_has_one_owner_and_a_place)
 }
 END_TEST
 
+/* Each rank has its share of the slices, and of any 64 that follow each other; equal shares are
+ * turns. */
+START_TEST(shares_are_kept)
+{
+    static const struct {
+        const char *text;
+        int size;
+    } good[] = {{"1", 1}, {"1,1,1", 3}, {"2,1,1", 3}, {"0,3,0.5,1,0", 4}, {"7,0,1", 3}};
+    static const char *const bad[] = {"", "0", "0,0", "1,", ",1", "1;2", "-1,2", "nan", "1 2", "1,x"};
+    static struct owned_map map, turns;
+    double shares[8];
+
+    for (int i = 0; i < N(good); i++) {
+        int size = owned_shares(good[i].text, shares, 8);
+        double sum = 0;
+        ck_assert_int_eq(size, good[i].size);
+        owned_map_share(&map, shares, size);
+        ck_assert_int_eq(map.size, size);
+        for (int k = 0; k < size; k++)
+            sum += shares[k];
+        for (int k = 0; k < size; k++) {
+            double part = shares[k] / sum;
+            int places = 0, near = 0;
+            for (int s = 0; s < OWNED_SLICES; s++) {
+                if (map.owner[s] == k)
+                    ck_assert_int_eq(map.place[s], places++);
+                near += (map.owner[s] == k) - (s >= 64 && map.owner[s - 64] == k);
+                ck_assert(s < 63 || fabs(near - 64 * part) <= 3);
+            }
+            ck_assert_int_eq(map.slices[k], places);
+            ck_assert(fabs(places - OWNED_SLICES * part) <= 1);
+        }
+    }
+    owned_map_make(&turns, 3);
+    owned_map_share(&map, (double[]){1, 1, 1}, 3);
+    ck_assert_mem_eq(&map, &turns, sizeof map);
+    for (int i = 0; i < N(bad); i++)
+        ck_assert_msg(owned_shares(bad[i], shares, 8) == -1, "'%s'", bad[i]);
+    ck_assert_int_eq(owned_shares("1,1,1,1,1,1,1,1", shares, 8), 8);
+    ck_assert_int_eq(owned_shares("1,1,1,1,1,1,1,1,1", shares, 8), -1);
+}
+END_TEST
+
 /* Also where another number of ranks owns the rows, and in any order. */
 START_TEST(first_values_follow_from_the_seed)
 {
@@ -899,6 +942,7 @@ int main(void)
           *liars = new_case("liars", 60);
 
     tcase_add_test(rows, each_row_has_one_owner_and_a_place);
+    tcase_add_test(rows, shares_are_kept);
     tcase_add_test(rows, first_values_follow_from_the_seed);
     tcase_add_loop_test(rows, optimizers_step_as_naive_ones, 0, 3);
     tcase_add_loop_test(rows, sets_of_instructions_agree, 1, 3);

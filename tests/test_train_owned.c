@@ -132,6 +132,7 @@ START_TEST(hosts_train_one_model)
     struct train_options o = of_job();
     o.sync = plans[_i];
     o.rows_wire = _i;
+    o.rows_shares = _i == 1 ? "3,1" : NULL;     /* the third owns none */
     o.eval = held_out;
     o.epochs = 2;
     begin_all(&o);
@@ -144,6 +145,17 @@ START_TEST(hosts_train_one_model)
                   best);
     ck_assert(logged("interval", "stall_rows") >= 0);
     ck_assert(logged("summary", "stall_rows") >= 0);
+}
+END_TEST
+
+START_TEST(shares_for_ranks_that_are_not_there)
+{
+    struct train_options o = of_job();
+    o.rows_shares = "1,1,1,1";
+    begin_all(&o);
+    for (int k = 0; k < TRAINERS; k++)
+        ck_assert_int_eq(end_within(pids[k], 40), 1);
+    says("owned_shares has shares for 4 ranks, and the job begins with 3");
 }
 END_TEST
 
@@ -187,6 +199,7 @@ int main(void)
     tcase_add_loop_test(tests, trainers_of_a_machine, 0, 2);
     tcase_add_test(tests, what_cannot_be_is_said);
     tcase_add_loop_test(tests, hosts_train_one_model, 0, N(plans));
+    tcase_add_test(tests, shares_for_ranks_that_are_not_there);
     tcase_add_test(tests, an_owner_that_is_killed_ends_the_job);
     tcase_add_test(tests, all_end_when_one_is_told_to);
     return run_cases(tests, NULL);

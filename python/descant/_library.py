@@ -59,7 +59,7 @@ class Options(ctypes.Structure):
                 ("size", _INT), ("workers", _INT), ("sync_cpu", _F64), ("sync_rate", _F64),
                 ("start_s", _F64), ("log", _LOG), ("log_user", ctypes.c_void_p),
                 ("on_event", ON_EVENT), ("event_user", ctypes.c_void_p), ("hub", _INT),
-                ("owned", _INT)]
+                ("owned", _INT), ("owned_shares", ctypes.c_char_p)]
 
 
 WIRES = ("f32", "bf16", "q8")           # of rows with owners, from 0

@@ -8,16 +8,6 @@ enum { APART = 389 };           /* slices between the first rows of two tables *
 
 #define MOST_ROWS (UINT64_C(1) << 40)
 
-void owned_map_make(struct owned_map *map, int size)
-{
-    memset(map, 0, sizeof *map);
-    map->size = size;
-    for (int slice = 0; slice < OWNED_SLICES; slice++) {
-        map->owner[slice] = slice % size;
-        map->place[slice] = map->slices[slice % size]++;
-    }
-}
-
 /* --- shape --- */
 
 static size_t state_of(const struct descant_owned *shape)

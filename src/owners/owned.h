@@ -42,8 +42,18 @@ struct owned {
     float *records;
 };
 
+/* --- map.c --- */
+
 /* Slices by turns to so many ranks, 1 to OWNED_SLICES. */
 void owned_map_make(struct owned_map *map, int size);
+/* By their shares, of which one is above 0: each slice to the rank that has the fewest
+ * for its share. */
+void owned_map_share(struct owned_map *map, const double *shares, int size);
+/* "2,1,1" into shares. Their number, up to the last one above 0; -1: it is no such text,
+ * or has more than `most`. */
+int owned_shares(const char *text, double *shares, int most);
+
+/* --- owned.c --- */
 
 /* False, logged: it is no table. */
 bool owned_check(const char *name, const struct descant_owned *shape,

@@ -46,6 +46,9 @@ const struct option train_settings[] = {
     CHOICE("rows-wire", rows_wire, "plan|f32|bf16|q8",
            "shard: how rows and their gradients travel, in floats of 32, 16 or 8 bits; "
            "plan: as the plan's key wire says"),
+    TEXT("rows-shares", rows_shares,
+         "shard: how the rows are parted among the ranks, as 2,1,1; equal parts where "
+         "it is not given"),
     INT("width", width, 1, 1024, "floats of an embedding"),
     TEXT("bottom", bottom, "dlrm: hidden layers before the embeddings' width"),
     TEXT("top", top, "dlrm, mlp: hidden layers before the output"),
@@ -105,6 +108,7 @@ static const struct use {
     {"rows", "model", "linear|fm|dlrm"},
     {"tables", "model", "linear|fm|dlrm"},
     {"rows-wire", "tables", "shard"},
+    {"rows-shares", "tables", "shard"},
     {"width", "model", "fm|dlrm"},
     {"bottom", "model", "dlrm"},
     {"top", "model", "dlrm|mlp"},

@@ -31,6 +31,7 @@ struct train_options {
     int model;                      /* enum model_kind */
     int64_t rows, width;
     int tables;                     /* enum train_tables */
+    const char *rows_shares;        /* as descant_options.owned_shares */
     int rows_wire;                  /* 0: the plan's; 1 + enum descant_rows_wire */
     const char *bottom, *top;       /* "512,256,64" */
     /* the optimizer */

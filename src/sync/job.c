@@ -120,7 +120,9 @@ static descant_status fill(struct descant *job, const struct descant_options *o)
     job->sync_cpu = o->sync_cpu;
     job->sync_rate = o->sync_rate;
     job->cores = machine_cores();
-    status = make_parent_mark(job);
+    status = owners_take_shares(job, o->owned_shares);
+    if (status == DESCANT_OK)
+        status = make_parent_mark(job);
     if (status == DESCANT_OK)
         status = workers_init(&job->workers, &job->log);
     if (status == DESCANT_OK)

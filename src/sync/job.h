@@ -25,6 +25,8 @@ struct owners {
     size_t n, room;
     void *memory;                       /* this rank's rows, where it shares them with
                                            nobody; else NULL */
+    char *shares;                       /* of the rows, as options have them; NULL: equal */
+    int n_shares;                       /* ranks that have one; 0: see shares */
     struct service service;
     bool made, runs;                    /* the service; its thread */
     pthread_t thread;
@@ -207,6 +209,8 @@ descant_status hub_finish(struct descant *job);
 /* Appends a line for each table with owners; as tables_manifest. */
 char *owners_manifest(const struct descant *job, char *manifest);
 /* After the first state. */
+/* As options.owned_shares. */
+descant_status owners_take_shares(struct descant *job, const char *text);
 descant_status owners_start(struct descant *job);
 /* Until all that this trainer has pushed has been stepped by. Others may read it then. */
 descant_status owners_flush(struct descant *job);

@@ -69,7 +69,8 @@ descant_status descant_owned_table(struct descant *job, const char *name,
     return DESCANT_OK;
 }
 
-static int owners_of(const struct descant *job)
+/* The ranks that there are at the start. */
+static int ranks_of(const struct descant *job)
 {
     const struct fabric *f = job->fabric;
     int size = !among_ranks(job) ? 1 : f->fixed ? f->size : f->begins_with;
@@ -77,15 +78,59 @@ static int owners_of(const struct descant *job)
     return size < OWNED_SLICES ? size : OWNED_SLICES;
 }
 
+static int owners_of(const struct descant *job)
+{
+    const struct owners *o = &job->owners;
+
+    return among_ranks(job) && o->n_shares ? o->n_shares : ranks_of(job);
+}
+
+descant_status owners_take_shares(struct descant *job, const char *text)
+{
+    struct owners *o = &job->owners;
+    double shares[OWNED_SLICES];
+
+    if (!text)
+        return DESCANT_OK;
+    o->n_shares = owned_shares(text, shares, OWNED_SLICES);
+    if (o->n_shares < 0)
+        return log_fail(&job->log, DESCANT_INVALID,
+                        "owned_shares is \"%s\": a number for each of the first ranks, "
+                        "as 2,1,1, and one above 0", text);
+    o->shares = memory_take(strlen(text) + 1);
+    if (!o->shares)
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory for the shares of rows");
+    memcpy(o->shares, text, strlen(text));
+    return DESCANT_OK;
+}
+
+/* They become the map. */
+static descant_status apply_shares(struct descant *job)
+{
+    struct owners *o = &job->owners;
+    double shares[OWNED_SLICES];
+
+    if (!o->n_shares || !among_ranks(job))
+        return DESCANT_OK;
+    if (o->n_shares > ranks_of(job))
+        return log_fail(&job->log, DESCANT_INVALID,
+                        "owned_shares has shares for %d ranks, and the job begins with %d",
+                        o->n_shares, ranks_of(job));
+    owned_shares(o->shares, shares, OWNED_SLICES);
+    owned_map_share(&o->service.map, shares, o->n_shares);
+    return DESCANT_OK;
+}
+
 char *owners_manifest(const struct descant *job, char *manifest)
 {
     const struct owners *o = &job->owners;
     size_t had = manifest ? strlen(manifest) : 0, room = had + 1;
+    const char *shares = among_ranks(job) && o->shares ? o->shares : "equal";
 
     if (!manifest || o->n == 0)
         return manifest;
     for (size_t k = 0; k < o->n; k++)
-        room += strlen(o->tables[k].name) + 400;
+        room += strlen(o->tables[k].name) + strlen(shares) + 400;
     char *more = memory_take(room);
     if (more) {
         memcpy(more, manifest, had);
@@ -94,11 +139,12 @@ char *owners_manifest(const struct descant *job, char *manifest)
             had += (size_t)snprintf(
                 more + had, room - had,
                 "owned %s: %llu rows of %zu floats, wire %d, optimizer %d "
-                "(%g, %g, %g, %g), spread %g, zeros %zu, seed %llu, %d owners\n",
+                "(%g, %g, %g, %g), spread %g, zeros %zu, seed %llu, %d owners "
+                "(%s)\n",
                 o->tables[k].name,
                 (unsigned long long)x->rows, x->width, (int)x->wire, (int)x->optimizer,
                 x->momentum, x->beta1, x->beta2, x->epsilon, x->spread, x->zeros,
-                (unsigned long long)x->seed, owners_of(job));
+                (unsigned long long)x->seed, owners_of(job), shares);
         }
     }
     memory_give(manifest);
@@ -152,6 +198,8 @@ static descant_status make_service(struct descant *job)
         return status;
     o->made = true;
     status = service_init(&o->service, link, &at, owners_of(job), &job->log);
+    if (status == DESCANT_OK)
+        status = apply_shares(job);
     if (status == DESCANT_OK)
         status = place_all(job);
     return status == DESCANT_OK ? service_open(&o->service, o->tables, (int)o->n)
@@ -299,6 +347,7 @@ void owners_stop(struct descant *job)
     for (size_t k = 0; k < o->n; k++)
         owned_fini(&o->tables[k]);
     memory_give(o->memory);
+    memory_give(o->shares);
     memory_give(o->tables);
     *o = (struct owners){0};
 }

@@ -66,6 +66,7 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     options.log_user = options.event_user = t;
     options.on_event = on_event;
     options.owned = o->tables != TABLES_REPLICATE;
+    options.owned_shares = o->rows_shares;
     t->opening = o->trainers == 0 && !o->quiet;
     descant_status status = descant_open(&t->job, &options);
     t->opening = false;

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* Which rank has which slices. Shares are dealt as seats of a parliament are (Webster's
+ * rule): so neighbours have different owners, and a rank's slices are spread as evenly
+ * as its share allows. */
+#include "owners/owned.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void give(struct owned_map *map, int slice, int rank)
+{
+    map->owner[slice] = rank;
+    map->place[slice] = map->slices[rank]++;
+}
+
+void owned_map_make(struct owned_map *map, int size)
+{
+    *map = (struct owned_map){.size = size};
+    for (int slice = 0; slice < OWNED_SLICES; slice++)
+        give(map, slice, slice % size);
+}
+
+/* How many a rank has for its share, with the half of one that it would get. */
+static double has(const struct owned_map *map, const double *shares, int rank)
+{
+    return shares[rank] > 0 ? (map->slices[rank] + 0.5) / shares[rank] : HUGE_VAL;
+}
+
+void owned_map_share(struct owned_map *map, const double *shares, int size)
+{
+    *map = (struct owned_map){.size = size};
+    for (int slice = 0; slice < OWNED_SLICES; slice++) {
+        int least = 0;
+        for (int rank = 1; rank < size; rank++)
+            if (has(map, shares, rank) < has(map, shares, least))
+                least = rank;
+        give(map, slice, least);
+    }
+}
+
+int owned_shares(const char *text, double *shares, int most)
+{
+    int n = 0, last = 0;
+
+    for (char *end; n < most; text = end + 1) {
+        shares[n] = strtod(text, &end);
+        if (end == text || !(shares[n] >= 0 && shares[n] <= 1e6))
+            return -1;
+        last = shares[n++] > 0 ? n : last;
+        if (*end != ',')
+            return *end == 0 && last > 0 ? last : -1;
+    }
+    return -1;
+}
