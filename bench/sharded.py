@@ -13,8 +13,8 @@ limit    four hosts that may use SHARDED_MB of memory each, with a table that is
 A host has a quota of SHARDED_CORES of a core (of this machine's, 0.9 shared by its hosts), whose
 period is 10 ms. BUILD: where the program is (build/gcc). SHARDED_HOSTS (2 4), SHARDED_LINKS (10gbit 1gbit),
 SHARDED_WIRES (f32 bf16), SHARDED_PAIRS (6), SHARDED_S (4: of a run), SHARDED_CLICKS (2000000),
-SHARDED_SEEDS (5), SHARDED_FIRST_SEED (1), SHARDED_OPTIMIZERS (adaptive momentum), SHARDED_MORE: options of descant train, to
-try."""
+SHARDED_SEEDS (5), SHARDED_FIRST_SEED (1), SHARDED_OPTIMIZERS (adaptive momentum), SHARDED_PLAN
+(shadow-bmuf,rate=1,momentum=0.75), SHARDED_MORE: options of descant train, to try."""
 
 import json
 import math
@@ -24,9 +24,11 @@ import random
 import statistics
 import subprocess
 import sys
+import time
 
 from hosts import BUILD, HOSTS, MAKER, T95, give_up, hosts, setting
 
+PLAN = os.environ.get("SHARDED_PLAN", "shadow-bmuf,rate=1,momentum=0.75")
 LIMITS = pathlib.Path("/sys/fs/cgroup")
 OPTIMIZERS = {
     "adaptive": "--optimizer adagrad --table-optimizer adagrad --lr 0.04 --table-lr 0.1",
@@ -47,7 +49,7 @@ class Limit:
 
     def __init__(self, controller, name, **files):
         both = (LIMITS / "cgroup.controllers").exists()
-        self.at = (LIMITS if both else LIMITS / controller) / f"descant-{os.getpid()}-{name}"
+        self.at = (LIMITS if both else LIMITS / controller) / f"descant-{time.time_ns()}-{name}"
         self.at.mkdir()
         self.procs = self.at / "cgroup.procs"
         for file, value in files["of_2" if both else "of_1"].items():
@@ -127,7 +129,7 @@ def mean_within(values):
 def part_speed():
     data = clicks("speed", 200000, 1)
     model = (f"--data {data} --epochs 1000000 --model dlrm --batch 128 --tables shard "
-             f"{OPTIMIZERS['adaptive']}")
+             f"{OPTIMIZERS['adaptive']} --sync {PLAN}")
     for ranks in map(int, setting("SHARDED_HOSTS", "2 4").split()):
         cores = cores_of(ranks)
         alone = train(1, cores, f"{model} --examples 40000")["per_s"]
@@ -159,12 +161,13 @@ def part_quality():
         for seed in range(first, first + seeds):
             one = train(1, 1, f"{model} --seed {seed} --sync none")["eval_loss"]
             for ranks in map(int, setting("SHARDED_HOSTS", "2 4").split()):
-                loss = train(ranks, cores_of(ranks), f"{model} --seed {seed} --tables shard")["eval_loss"]
+                loss = train(ranks, cores_of(ranks), f"{model} --seed {seed} --sync {PLAN} "
+                                                       "--tables shard")["eval_loss"]
                 differences.setdefault(ranks, []).append(loss / one - 1)
                 say("pair", optimizer=name, hosts=ranks, seed=seed, loss=one, difference=loss / one - 1)
         for ranks, found in differences.items():
             bound = T95[min(seeds - 2, len(T95) - 1)] * statistics.stdev(found) / math.sqrt(seeds)
-            say("quality", optimizer=name, hosts=ranks, seeds=seeds, difference=statistics.mean(found),
+            say("quality", plan=PLAN, optimizer=name, hosts=ranks, seeds=seeds, difference=statistics.mean(found),
                 difference_at_most=statistics.mean(found) + bound)
 
 
