@@ -11,8 +11,9 @@ limit    four hosts that may use SHARDED_MB of memory each, with a table that is
          kept, and goes on from what was kept
 
 A host has a quota of SHARDED_CORES of a core (of this machine's, 0.9 shared by its hosts), whose
-period is 10 ms. BUILD: where the program is (build/gcc). SHARDED_HOSTS (2 4), SHARDED_LINKS (10gbit 1gbit),
-SHARDED_WIRES (f32 bf16), SHARDED_PAIRS (6), SHARDED_S (4: of a run), SHARDED_CLICKS (2000000),
+period is 10 ms. BUILD: where the program is (build/gcc). SHARDED_HOSTS (2 4), SHARDED_LINKS
+(10gbit 1gbit), SHARDED_WIRES (f32 bf16), SHARDED_PAIRS (6), SHARDED_S (4: of a run), SHARDED_CLICKS
+(2000000; limit: 1000000), SHARDED_ROWS (300000: of each of limit's 26 tables), SHARDED_MB (400),
 SHARDED_SEEDS (5), SHARDED_FIRST_SEED (1), SHARDED_OPTIMIZERS (adaptive momentum), SHARDED_PLAN
 (shadow-bmuf,rate=1,momentum=0.75), SHARDED_MORE: options of descant train, to try."""
 
@@ -55,6 +56,12 @@ class Limit:
         for file, value in files["of_2" if both else "of_1"].items():
             (self.at / file).write_text(str(value))
 
+    def peak_mb(self):
+        for name in ("memory.peak", "memory.max_usage_in_bytes"):
+            if (self.at / name).exists():
+                return int((self.at / name).read_text()) / (1 << 20)
+        return math.nan
+
     def remove(self):
         self.at.rmdir()
 
@@ -86,8 +93,13 @@ def begin(rank, ranks, port, limits, words):
                                  *map(str, command)], stdout=said, stderr=said)
 
 
-def train(ranks, cores, words, limits=()):
-    """The summary in the first host's log, with the mean of all hosts' stalls for rows."""
+def said(rank):
+    return (HOSTS / f"said.{rank}").read_text()
+
+
+def train(ranks, cores, words, limits=(), fails=False):
+    """The summary in the first host's log, with the mean of all hosts' stalls for rows; None if it failed,
+    where it may."""
     for old in HOSTS.glob("log*"):
         old.unlink()
     quotas = [quota(f"cpu{rank}", cores) for rank in range(ranks)]
@@ -95,15 +107,16 @@ def train(ranks, cores, words, limits=()):
     words = [*words.split(), *setting("SHARDED_MORE", "").split(), "--quiet", "--log", HOSTS / "log",
              "--log-every", 1000]
     try:
-        begun = [begin(rank, ranks, port, [quotas[rank], *[limit[rank] for limit in limits]], words)
+        begun = [begin(rank, ranks, port, [quotas[rank], *limits[rank:rank + 1]], words)
                  for rank in range(ranks)]
         statuses = [process.wait(timeout=1800) for process in begun]
     finally:
         for limit in quotas:
             limit.remove()
+    if any(statuses) and fails:
+        return None
     if any(statuses):
-        give_up(f"statuses {statuses}: " +
-                " ".join((HOSTS / f"said.{rank}").read_text() for rank in range(ranks)))
+        give_up(f"statuses {statuses}: " + " ".join(said(rank) for rank in range(ranks)))
     ends = [json.loads(line) for log in sorted(HOSTS.glob("log*")) for line in open(log)
             if '"kind":"summary"' in line]
     found = dict(ends[0])
@@ -167,11 +180,36 @@ def part_quality():
                 say("pair", optimizer=name, hosts=ranks, seed=seed, loss=one, difference=loss / one - 1)
         for ranks, found in differences.items():
             bound = T95[min(seeds - 2, len(T95) - 1)] * statistics.stdev(found) / math.sqrt(seeds)
-            say("quality", plan=PLAN, optimizer=name, hosts=ranks, seeds=seeds, difference=statistics.mean(found),
-                difference_at_most=statistics.mean(found) + bound)
+            say("quality", plan=PLAN, optimizer=name, hosts=ranks, seeds=seeds,
+                difference=statistics.mean(found), difference_at_most=statistics.mean(found) + bound)
 
 
-PARTS = {"speed": part_speed, "quality": part_quality}
+def part_limit():
+    ranks, rows, examples = 4, setting("SHARDED_ROWS", 300000), setting("SHARDED_CLICKS", 1000000)
+    data, held = clicks("pass", examples, 1), clicks("held", 50000, 2)
+    model = (f"--data {data} --eval {held} --model dlrm --batch 128 --rows {rows} "
+             f"{OPTIMIZERS['adaptive']} --sync {PLAN} --checkpoint {HOSTS}/model --start-s 20")
+    runs = [("replicate", "--tables replicate", True),
+            ("shard", f"--tables shard --examples {examples // 2}", False),
+            ("resumed", f"--tables shard --examples {examples} --resume", False)]
+    for name, more, fails in runs:
+        limits = [memory(f"mb{rank}", setting("SHARDED_MB", 400)) for rank in range(ranks)]
+        try:
+            end = train(ranks, cores_of(ranks), f"{model} {more}", limits, fails)
+            peak = max(limit.peak_mb() for limit in limits)
+        finally:
+            for limit in limits:
+                limit.remove()
+        row = {"run": name, "hosts": ranks, "table_mb": 26 * rows * 136 / (1 << 20),
+               "limit_mb": setting("SHARDED_MB", 400), "peak_mb": peak}
+        if end:
+            say("limit", **row, examples=end["examples"], eval_loss=end["eval_loss"])
+        else:
+            words = [line for rank in range(ranks) for line in said(rank).splitlines() if "memory" in line]
+            say("limit", **row, said=words[-1] if words else "killed")
+
+
+PARTS = {"speed": part_speed, "quality": part_quality, "limit": part_limit}
 
 
 def main():
