@@ -174,10 +174,11 @@ def part_quality():
         for seed in range(first, first + seeds):
             one = train(1, 1, f"{model} --seed {seed} --sync none")["eval_loss"]
             for ranks in map(int, setting("SHARDED_HOSTS", "2 4").split()):
-                loss = train(ranks, cores_of(ranks), f"{model} --seed {seed} --sync {PLAN} "
-                                                       "--tables shard")["eval_loss"]
-                differences.setdefault(ranks, []).append(loss / one - 1)
-                say("pair", optimizer=name, hosts=ranks, seed=seed, loss=one, difference=loss / one - 1)
+                end = train(ranks, cores_of(ranks), f"{model} --seed {seed} --sync {PLAN} --tables shard")
+                difference = end["eval_loss"] / one - 1
+                differences.setdefault(ranks, []).append(difference)
+                say("pair", optimizer=name, hosts=ranks, seed=seed, loss=one, difference=difference,
+                    gap=end["gap_mean"])
         for ranks, found in differences.items():
             bound = T95[min(seeds - 2, len(T95) - 1)] * statistics.stdev(found) / math.sqrt(seeds)
             say("quality", plan=PLAN, optimizer=name, hosts=ranks, seeds=seeds,

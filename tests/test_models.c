@@ -202,6 +202,41 @@ START_TEST(each_row_once)
 }
 END_TEST
 
+/* Of tables that grow: by its number, and that of its table. */
+START_TEST(each_id_has_a_row_of_its_own)
+{
+    static struct batch batch;
+    struct rng rng;
+    struct model *model;
+    struct work *work;
+    struct model_shape shape = shapes[4];
+    shape.grows = true;
+    ck_assert_int_eq(model_create(&model, &shape, NULL), DESCANT_INVALID);
+    shape.rows = 0;
+    ck_assert_int_eq(model_create(&model, &shape, NULL), DESCANT_OK);
+    ck_assert_uint_eq(model_table_floats(model), 0);
+    ck_assert_int_eq(work_create(&work, model, 33, NULL), DESCANT_OK);
+    work_on_blocks(work);
+    rng_init(&rng, 4);
+    batch_fill(&batch, &shape, 33, true, &rng);
+    ck_assert(work_ahead(work, &batch.examples));
+    const struct row_grads *rows = work_rows(work);
+    size_t n = 0, fields = (size_t)shape.n_fields;
+    for (size_t bag = 0; bag < 33 * fields; bag++)
+        for (uint32_t k = batch.offsets[bag]; k < batch.offsets[bag + 1]; k++) {
+            uint64_t row = (uint64_t)(bag % fields) << 32 | batch.ids[k];
+            size_t at = 0;
+            while (at < rows->n && rows->rows[at] != row)
+                at++;
+            ck_assert_uint_lt(at, rows->n);
+            n = at + 1 > n ? at + 1 : n;
+        }
+    ck_assert_uint_eq(n, rows->n);      /* in the order in which they come */
+    work_destroy(work);
+    model_destroy(model);
+}
+END_TEST
+
 START_TEST(sgd_is_gradient_and_step)
 {
     static struct batch batch;
@@ -509,6 +544,7 @@ int main(void)
     tcase_add_loop_test(tests, scores_and_loss_as_naive, 0, N(shapes));
     tcase_add_loop_test(tests, gradients_as_finite_differences, 0, N(shapes));
     tcase_add_test(tests, each_row_once);
+    tcase_add_test(tests, each_id_has_a_row_of_its_own);
     tcase_add_loop_test(tests, sgd_is_gradient_and_step, 0, N(shapes));
     tcase_add_loop_test(tests, a_block_is_as_the_tables, 0, N(shapes));
     tcase_add_loop_test(tests, scores_do_not_depend_on_the_split, 0, N(shapes));

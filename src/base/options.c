@@ -125,6 +125,8 @@ bool option_read(const struct option *o, const char *text, void *into)
         *(int *)field = word;
     else if (o->type > OPTION_NUMBERS)
         return false;
+    else if (word >= 0 && o->type <= OPTION_WHOLE)
+        *(int64_t *)field = -1 - word;
     else if (word >= 0)
         *(double *)field = -1 - word;
     else if (!read_number(o->type, text, &value) || !is_allowed(o, value))

@@ -37,6 +37,8 @@ static const char *check(const struct model_shape *s)
         return "a width up to 2^20 is possible";
     if (s->rows > most_rows)
         return "2^32 rows a table are possible";
+    if (s->grows && s->rows)
+        return "tables that grow have no number of rows";
     if (!sizes_fit(s->bottom, s->n_bottom) || !sizes_fit(s->top, s->n_top))
         return "at most 16 hidden layers of 1 to 2^20 are possible";
     return kinds[s->kind]->check(s);

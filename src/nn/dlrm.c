@@ -38,7 +38,7 @@ static const char *check(const struct model_shape *s)
         return "dlrm needs a dense feature";
     if (s->n_fields < 1 || s->n_fields > 1000)
         return "dlrm needs 1 to 1000 fields";
-    if (s->rows < 1)
+    if (s->rows < 1 && !s->grows)
         return "dlrm needs rows";
     if (s->width < 1)
         return "dlrm needs a width";

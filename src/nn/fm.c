@@ -21,7 +21,7 @@ static const char *check_linear(const struct model_shape *s)
 {
     if (s->n_dense < 0 || s->n_fields < 0 || s->n_dense + s->n_fields < 1)
         return "linear and fm need a feature";
-    if (s->n_fields && s->rows < 1)
+    if (s->n_fields && s->rows < 1 && !s->grows)
         return "linear and fm need rows for their ids";
     if (s->n_classes != 1)
         return "linear and fm have one output";

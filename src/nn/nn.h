@@ -27,6 +27,9 @@ struct model_shape {
     int n_classes;
     /* of each dlrm table; of the one table of linear, fm */
     size_t rows;
+    /* rows is 0, and each id has a row of its own: number `table << 32 | id`. The tables are
+       then none of the model's floats: passes are over blocks (work_on_blocks) */
+    bool grows;
     /* id i is row i mod rows; else row = id * rows >> 32 */
     bool plain_ids;
     int width;                              /* fm, dlrm */

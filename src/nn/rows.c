@@ -67,8 +67,9 @@ bool rows_reserve(struct work *work, size_t n)
 
 static uint64_t row_of(uint32_t id, const struct model_shape *shape)
 {
-    return shape->plain_ids ? id % (uint64_t)shape->rows
-                            : (uint64_t)id * shape->rows >> 32;
+    return shape->grows       ? id
+           : shape->plain_ids ? id % (uint64_t)shape->rows
+                              : (uint64_t)id * shape->rows >> 32;
 }
 
 void rows_find(struct work *work, const struct examples *batch)
@@ -78,10 +79,11 @@ void rows_find(struct work *work, const struct examples *batch)
     size_t n = batch->n * (size_t)batch->n_fields, fields = (size_t)batch->n_fields;
     uint32_t first = batch->offsets ? batch->offsets[0] : 0;
     const uint32_t *ids = batch->ids + first;
+    uint64_t of_table = shape->grows ? UINT64_C(1) << 32 : shape->rows;
     uint64_t *row = work->rows.of_id;
     for (size_t bag = 0, f = 0; bag < n; bag++, f = f + 1 == fields ? 0 : f + 1) {
         size_t end = batch->offsets ? batch->offsets[bag + 1] - first : bag + 1;
-        uint64_t table = own_table ? f * shape->rows : 0;
+        uint64_t table = own_table ? f * of_table : 0;
         for (size_t k = batch->offsets ? batch->offsets[bag] - first : bag; k < end; k++)
             row[k] = table + row_of(ids[k], shape);
     }
