@@ -13,11 +13,12 @@ static pid_t pids[TRAINERS];
 
 START_TEST(late_batches_are_asked_for_earlier)
 {
-    for (int depth = 1; depth <= AHEAD_MOST; depth++)
-        for (int late = 0; late <= AHEAD_LOOK; late++) {
-            bool more = late > AHEAD_LOOK / 8 && depth < AHEAD_MOST;
-            ck_assert_int_eq(ahead_depth(depth, late), depth + more);
-        }
+    for (int most = 0; most <= AHEAD_MOST; most++)
+        for (int depth = 0; depth <= most; depth++)
+            for (int late = 0; late <= AHEAD_LOOK; late++) {
+                bool more = late > AHEAD_LOOK / 8 && depth < most;
+                ck_assert_int_eq(ahead_depth(depth, late, most), depth + more);
+            }
 }
 END_TEST
 
@@ -132,6 +133,7 @@ START_TEST(hosts_train_one_model)
     struct train_options o = of_job();
     o.sync = plans[_i];
     o.rows_wire = _i;
+    o.rows_ahead = _i == 2 ? 0 : _i == 3 ? AHEAD_MOST : 2;
     o.rows_shares = _i == 1 ? "3,1" : NULL;     /* the third owns none */
     o.eval = held_out;
     o.epochs = 2;

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows are asked for as soon as a batch is parsed, and awaited when its turn comes: by
- * then they are here, if the depth suits the link. It grows while batches come late, for
- * more are not better: a row's values are as old as its batch is deep.
+ * then they are here, if the depth suits the link. It begins at one batch, and grows
+ * while batches come late, up to a bound: a row's values are as old as its batch is deep,
+ * and that costs quality (docs/owners.md).
  *
  * A batch's rows are found twice, when they are asked for and before its pass, so that
  * nothing of it must be kept meanwhile: a hundredth of what the pass takes. */
 #include "run/ahead.h"
 
-#include <string.h>
-
-enum { AHEAD_FIRST = 2, AHEAD_LATE = AHEAD_LOOK / 8 };
+enum { AHEAD_LATE = AHEAD_LOOK / 8, RING = AHEAD_MOST + 1 };
 
 void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
                 struct work *work)
 {
-    *a = (struct ahead){.at = *at, .feed = feed, .work = work, .depth = AHEAD_FIRST};
+    *a = (struct ahead){.at = *at, .feed = feed, .work = work, .depth = at->most > 0};
     if (at->job)
         work_on_blocks(work);
 }
 
-int ahead_depth(int depth, int stalls)
+int ahead_depth(int depth, int stalls, int most)
 {
-    return stalls > AHEAD_LATE && depth < AHEAD_MOST ? depth + 1 : depth;
+    return stalls > AHEAD_LATE && depth < most ? depth + 1 : depth;
 }
 
 /* --- ahead --- */
@@ -36,7 +35,7 @@ static bool find_rows(struct ahead *a, const struct examples *examples)
 /* One more batch on its way. False: there is none now. */
 static bool ask(struct ahead *a)
 {
-    struct ahead_batch *next = &a->ring[(a->first + a->n) % AHEAD_MOST];
+    struct ahead_batch *next = &a->ring[(a->first + a->n) % RING];
 
     next->rows = NULL;
     if (!(a->n ? feed_now(a->feed, &next->batch) : feed_next(a->feed, &next->batch)))
@@ -55,7 +54,7 @@ static void note_wait(struct ahead *a, bool late)
     a->stalls += late;
     if (++a->seen < AHEAD_LOOK)
         return;
-    a->depth = ahead_depth(a->depth, a->stalls);
+    a->depth = ahead_depth(a->depth, a->stalls, a->at.most);
     a->stalls = a->seen = 0;
 }
 
@@ -74,7 +73,7 @@ static bool take(struct ahead *a, struct feed_batch *batch, const float **tables
 
     *batch = oldest->batch;
     a->now = oldest->rows;
-    a->first = (a->first + 1) % AHEAD_MOST;
+    a->first = (a->first + 1) % RING;
     a->n--;
     note_wait(a, !descant_rows_ready(a->at.job, a->now));
     a->status = descant_rows_wait(a->at.job, a->now, &block);
@@ -88,7 +87,7 @@ bool ahead_next(struct ahead *a, struct feed_batch *batch, const float **tables)
     if (!a->at.job)
         return feed_next(a->feed, batch);
     drop_now(a);
-    while (a->status == DESCANT_OK && a->n < a->depth && ask(a))
+    while (a->status == DESCANT_OK && a->n <= a->depth && ask(a))
         ;
     return a->status == DESCANT_OK && a->n && take(a, batch, tables);
 }
@@ -106,7 +105,7 @@ void ahead_fini(struct ahead *a)
     if (!a->at.job)
         return;
     drop_now(a);
-    for (; a->n; a->n--, a->first = (a->first + 1) % AHEAD_MOST)
+    for (; a->n; a->n--, a->first = (a->first + 1) % RING)
         if (a->ring[a->first].rows)
             descant_rows_drop(a->at.job, a->ring[a->first].rows);
 }

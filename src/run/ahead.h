@@ -9,13 +9,14 @@
 #include "nn/nn.h"
 #include "run/feed.h"
 
-enum { AHEAD_MOST = 8 };
+enum { AHEAD_MOST = 16 };               /* batches, beside the one that is trained */
 
 /* Where a model's tables are: in memory, or with owners. */
 struct tables_at {
     float *memory;
     struct descant *job;        /* NULL: in memory */
     int table;                  /* of descant_owned_table */
+    int most;                   /* batches ahead, up to AHEAD_MOST */
 };
 
 struct ahead_batch {
@@ -28,9 +29,9 @@ struct ahead {
     struct feed *feed;
     struct work *work;
     descant_status status;      /* why it has ended; OK: there are no more batches */
-    struct ahead_batch ring[AHEAD_MOST];        /* n on their way, from first on */
+    struct ahead_batch ring[AHEAD_MOST + 1];    /* n on their way, from first on */
     int first, n;
-    int depth;                  /* so many on their way, */
+    int depth;                  /* batches ahead now, */
     int stalls, seen;           /* after so many that came late of the last ones */
     struct descant_rows *now;   /* of the batch that the caller has */
 };
@@ -50,9 +51,9 @@ descant_status ahead_push(struct ahead *a, double rate);
 /* Drops what is under way. Its batches are not done. */
 void ahead_fini(struct ahead *a);
 
-/* The rule: how many batches are to be on their way, of `depth` now, after so many of
- * AHEAD_LOOK came late. */
+/* The rule: how many batches ahead, of `depth` now, after so many of AHEAD_LOOK came
+ * late. */
 enum { AHEAD_LOOK = 32 };
-int ahead_depth(int depth, int stalls);
+int ahead_depth(int depth, int stalls, int most);
 
 #endif

@@ -46,6 +46,9 @@ const struct option train_settings[] = {
     CHOICE("rows-wire", rows_wire, "plan|f32|bf16|q8",
            "shard: how rows and their gradients travel, in floats of 32, 16 or 8 bits; "
            "plan: as the plan's key wire says"),
+    INT("rows-ahead", rows_ahead, 0, 16,
+        "shard: batches whose rows are asked for ahead, at most, where they come late; "
+        "more suit a longer link, and cost quality"),
     TEXT("rows-shares", rows_shares,
          "shard: how the rows are parted among the ranks, as 2,1,1; equal parts where "
          "it is not given"),
@@ -108,6 +111,7 @@ static const struct use {
     {"rows", "model", "linear|fm|dlrm"},
     {"tables", "model", "linear|fm|dlrm"},
     {"rows-wire", "tables", "shard"},
+    {"rows-ahead", "tables", "shard"},
     {"rows-shares", "tables", "shard"},
     {"width", "model", "fm|dlrm"},
     {"bottom", "model", "dlrm"},
@@ -219,6 +223,7 @@ struct train_options train_options_default(void)
         .max_bad = 0.01,
         .model = MODEL_DLRM,
         .rows = 100000,
+        .rows_ahead = 2,
         .width = 16,
         .bottom = "512,256,64",
         .top = "512,256",

@@ -29,7 +29,7 @@ struct train_options {
     double max_bad;
     /* the model */
     int model;                      /* enum model_kind */
-    int64_t rows, width;
+    int64_t rows, width, rows_ahead;
     int tables;                     /* enum train_tables */
     const char *rows_shares;        /* as descant_options.owned_shares */
     int rows_wire;                  /* 0: the plan's; 1 + enum descant_rows_wire */

@@ -62,5 +62,7 @@ descant_status owned_declare(struct trainer *t)
 struct tables_at owned_tables_at(const struct trainer *t)
 {
     return (struct tables_at){
-        .memory = t->tables, .job = t->owned ? t->job : NULL, .table = t->rows_table};
+        .memory = t->tables, .job = t->owned ? t->job : NULL,
+        .table = t->rows_table,
+        .most = (int)t->options->rows_ahead};
 }
