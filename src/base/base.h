@@ -93,6 +93,13 @@ void rng_init(struct rng *rng, uint64_t seed);
 uint64_t rng_next(struct rng *rng);
 double rng_uniform(struct rng *rng);    /* [0, 1) */
 double rng_normal(struct rng *rng);
+/* A number for a number, with all bits changed: no two have the same (splitmix64). */
+static inline uint64_t rng_mixed(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
 /* The first values of an embedding table's row, the same wherever it lies: uniform in
  * [-spread, spread), but for the first `zeros`. */
 void rng_row(float *row, size_t width, size_t zeros, double spread, uint64_t seed,

@@ -8,16 +8,9 @@
 
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
 
-static uint64_t mixed(uint64_t z)
-{
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 static uint64_t splitmix(uint64_t *state)
 {
-    return mixed(*state += GOLDEN);
+    return rng_mixed(*state += GOLDEN);
 }
 
 void rng_init(struct rng *rng, uint64_t seed)
@@ -61,10 +54,10 @@ double rng_normal(struct rng *rng)
 void rng_row(float *row, size_t width, size_t zeros, double spread, uint64_t seed,
              uint64_t number)
 {
-    uint64_t at = mixed(seed + number * GOLDEN);
+    uint64_t at = rng_mixed(seed + number * GOLDEN);
 
     for (size_t k = 0; k < width; k++) {
-        uint64_t bits = mixed(at + (k + 1) * GOLDEN) >> 40;
+        uint64_t bits = rng_mixed(at + (k + 1) * GOLDEN) >> 40;
         row[k] = k < zeros ? 0 : (float)spread * ((float)bits * 0x1p-23f - 1);
     }
 }
