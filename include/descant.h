@@ -269,7 +269,7 @@ enum descant_rows_wire {
 };
 
 struct descant_owned {
-    uint64_t rows;
+    uint64_t rows;                  /* numbered from 0; 0 where the table grows */
     size_t width;                   /* floats of a row, 1 to 4096 */
     enum descant_rows_optimizer optimizer;
     enum descant_rows_wire wire;
@@ -277,16 +277,35 @@ struct descant_owned {
     double spread;                  /* first values are uniform in [-spread, spread), */
     uint64_t seed;                  /* and follow from the seed and the row's number; */
     size_t zeros;                   /* but the first so many of a row are 0 */
+    int grows;                      /* 1: rows are named by any 64-bit numbers, and made
+                                       by pushes; then also: */
+    uint64_t memory;                /* bytes that the table may take on each rank (by its
+                                       share, where options.owned_shares are not equal),
+                                       or on one machine in all. When they are full, a row
+                                       that is made takes the place of one that is little
+                                       used */
+    double admit;                   /* the probability with which a push makes a row,
+                                       above 0 to 1 */
+    double unused_s;                /* rows that nobody fetches or pushes for so long
+                                       may be evicted; 0: none for that */
 };
 
-/* Adagrad, with PyTorch's betas and epsilon; rows, width and spread are to be set. */
+/* Adagrad, with PyTorch's betas and epsilon, and admit 1; width, spread, and rows, or
+ * grows and memory, are to be set. */
 DESCANT_API struct descant_owned descant_owned_default(void);
 
 /* Declares such a table; before start, the same ones in the same order everywhere. Over
  * several machines the job needs options.size (or WORLD_SIZE), the number of ranks that
  * own rows; ranks that come later own none. *table: its number, for fetch. UNSUPPORTED
  * where ranks have no second link to each other: in a star, and over mpi without
- * options.owned, which asks MPI for MPI_THREAD_MULTIPLE. */
+ * options.owned, which asks MPI for MPI_THREAD_MULTIPLE.
+ *
+ * In a table that grows, a row that is not there reads as its first values, and a fetch
+ * does not make it. A push makes it with the probability `admit`. A gradient that makes
+ * no row is dropped, and counted (stats.rows_refused): with admit = 1/k a row is made by
+ * its k-th push in the mean, and nothing counts before. An evicted row begins anew
+ * (stats.rows_evicted). docs/owners.md has what a row costs, and when the memory counts
+ * as full. */
 DESCANT_API descant_status descant_owned_table(struct descant *job, const char *name,
                                                const struct descant_owned *shape,
                                                int *table);
@@ -565,6 +584,10 @@ struct descant_stats {
     uint64_t rows_stall_ns;      /* time that callers have waited for rows, or for room to
                                     push */
     double rows_cpu_s;           /* CPU time of the thread that serves them */
+    /* of those that grow, where this rank owns them (on one machine, of all trainers): */
+    uint64_t rows_live;          /* rows that are there */
+    uint64_t rows_evicted;
+    uint64_t rows_refused;       /* gradients that made no row */
 };
 
 /* At any time, from any thread; no step and no round waits for it. */

@@ -33,13 +33,22 @@ static struct descant_owned shape_of(uint64_t rows, size_t width,
                                   .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-3, .seed = 5};
 }
 
+/* The same of a table that grows, with memory for far more rows than a test has. */
+static void let_grow(struct descant_owned *shape)
+{
+    shape->rows = 0;
+    shape->grows = 1;
+    shape->admit = 1;
+    shape->memory = 2 * slab_least(OWNED_SLICES, shape->width + owned_state(shape));
+}
+
 static void *place(struct owned *table, const struct owned_map *map, int rank,
                    const struct descant_owned *shape, int number)
 {
     ck_assert(owned_init(table, "t", shape, number));
     void *memory = memory_take(owned_bytes(table, map, rank));
     ck_assert_ptr_nonnull(memory);
-    owned_place(table, map, rank, memory);
+    ck_assert(owned_place(table, map, rank, memory));
     return memory;
 }
 
@@ -185,7 +194,7 @@ START_TEST(optimizers_step_as_naive_ones)
         double momentum;
     } kinds[] = {{DESCANT_ROWS_SGD, 0}, {DESCANT_ROWS_SGD, 0.9}, {DESCANT_ROWS_ADAGRAD, 0},
                  {DESCANT_ROWS_ROWWISE_ADAGRAD, 0}, {DESCANT_ROWS_ADAM, 0}};
-    const struct kernels *kernels = set_of(_i);
+    const struct kernels *kernels = set_of(_i % 3);
     struct owned_map map;
     struct rng rng;
 
@@ -202,6 +211,8 @@ START_TEST(optimizers_step_as_naive_ones)
             uint64_t row = 17, bad_row;
             shape.momentum = kinds[kind].momentum;
             shape.spread = 1;
+            if (_i >= 3)
+                let_grow(&shape);
             void *memory = place(&table, &map, 0, &shape, 1);
             table.kernels = kernels;
             owned_read(&table, &row, NULL, 1, out);
@@ -343,6 +354,8 @@ START_TEST(records_go_to_any_number_of_ranks)
     int born = 0, seen = 0;
 
     shape.spread = 1;
+    if (_i)
+        let_grow(&shape);
     rng_init(&rng, 1);
     owned_map_make(&of_three, 3);
     owned_map_make(&of_two, 2);
@@ -389,16 +402,185 @@ START_TEST(records_go_to_any_number_of_ranks)
 }
 END_TEST
 
+/* ------------------------------------------------------------------ tables that grow */
+
+static float third_of(const struct owned *table, uint64_t row)
+{
+    float values[WIDTH];
+
+    owned_read(table, &row, NULL, 1, values);
+    return values[2];
+}
+
+START_TEST(ids_of_any_kind_are_spread_over_the_ranks)
+{
+    enum { SIZE = 12, IDS = 60000 };
+    struct owned_map map;
+    struct descant_owned shape = shape_of(0, WIDTH, DESCANT_ROWS_SGD);
+    struct owned table;
+    int counts[SIZE] = {0};
+
+    owned_map_make(&map, SIZE);
+    let_grow(&shape);
+    void *memory = place(&table, &map, 0, &shape, 7);
+    for (uint64_t k = 0; k < IDS; k++)
+        counts[owned_owner(&table, _i == 0 ? k : _i == 1 ? k << 44 : k * 1024)]++;
+    for (int k = 0; k < SIZE; k++)      /* 5 deviations, and slices that are one more */
+        ck_assert_int_le(abs(counts[k] - IDS / SIZE),
+                         (int)(5 * sqrt(IDS / SIZE)) + IDS / OWNED_SLICES);
+    owned_fini(&table);
+    memory_give(memory);
+}
+END_TEST
+
+/* By shares, too, of which some are 0: a slice has as many rows everywhere, but for rounding. */
+START_TEST(memory_is_parted_as_rows_are)
+{
+    static const double shares[][4] = {{1, 1, 1, 1}, {2, 1, 0, 1}, {1000, 1, 0, 0}, {0, 0, 0, 1}};
+    struct descant_owned shape = shape_of(0, WIDTH, DESCANT_ROWS_SGD);
+    struct owned_map map;
+    struct owned table;
+    size_t room = 0, sum = 0, owners = 0;
+
+    let_grow(&shape);
+    shape.memory = slab_least(OWNED_SLICES, WIDTH);
+    owned_map_share(&map, shares[_i], 4);
+    for (int rank = 0; rank < 4; rank++) {
+        void *memory = place(&table, &map, rank, &shape, 0);
+        ck_assert_uint_eq(table.slab.stripes, (size_t)map.slices[rank]);
+        if (map.slices[rank]) {
+            ck_assert_uint_ge(table.slab.room, SLAB_LEAST);
+            ck_assert(!room || (table.slab.room >= room - 5 && table.slab.room <= room + 5));
+            room = table.slab.room;
+            owners++;
+        }
+        sum += owned_bytes(&table, &map, rank);
+        if (_i == 0)
+            ck_assert_uint_le(owned_bytes(&table, &map, rank), shape.memory);
+        owned_fini(&table);
+        memory_give(memory);
+    }
+    ck_assert(sum <= owners * shape.memory && sum + shape.memory / 100 > owners * shape.memory);
+}
+END_TEST
+
+/* Also where there are fewer rows than ranks, and ranks without a share. */
+START_TEST(a_row_of_each_owner_is_found)
+{
+    static const double shares[] = {2, 0, 1, 0, 0, 5, 0.001};
+    static struct owned_map maps[4];
+    static uint64_t rows[OWNED_SLICES];
+    struct owned table;
+
+    owned_map_make(&maps[0], 1);
+    owned_map_make(&maps[1], 7);
+    owned_map_make(&maps[2], OWNED_SLICES);
+    owned_map_share(&maps[3], shares, N(shares));
+    for (int k = 0; k < N(maps); k++)
+        for (uint64_t of = 0; of < 6000; of = of ? of * 5 : 1) {    /* 0: it grows */
+            struct descant_owned shape = shape_of(of, WIDTH, DESCANT_ROWS_SGD);
+            int has[OWNED_SLICES] = {0};
+            if (of == 0)
+                let_grow(&shape);
+            ck_assert(owned_init(&table, "t", &shape, 3));
+            table.map = &maps[k];
+            for (uint64_t row = 0; row < (of ? of : 20000); row++)
+                has[owned_owner(&table, row)] = 1;
+            size_t n = owned_of_each(&table, rows);
+            for (size_t i = 0; i < n; i++)
+                ck_assert_int_eq(has[owned_owner(&table, rows[i])]--, 1);
+            for (int rank = 0; rank < maps[k].size; rank++)
+                ck_assert_int_eq(has[rank], 0);
+            owned_fini(&table);
+        }
+}
+END_TEST
+
+/* By pushes that are admitted. */
+START_TEST(only_pushes_make_rows)
+{
+    enum { IDS = 3000 };
+    struct owned_map map;
+    struct descant_owned shape = shape_of(0, WIDTH, DESCANT_ROWS_SGD);
+    struct owned table;
+    const float g[WIDTH] = {0, 0, -1}, bad[WIDTH] = {0, NAN, 0};
+    uint64_t bad_row, there = 0;
+    static float first[IDS];
+
+    owned_map_make(&map, 1);
+    let_grow(&shape);
+    shape.admit = 0.25;
+    shape.spread = 0.5;
+    void *memory = place(&table, &map, 0, &shape, 0);
+    for (uint64_t id = 0; id < IDS; id++) {
+        first[id] = third_of(&table, id << 32);
+        ck_assert_uint_eq(owned_push(&table, &(uint64_t){id << 32}, NULL, 1, bad, 1, &bad_row), 1);
+    }
+    ck_assert_uint_eq(slab_figures(&table.slab).live, 0);
+    ck_assert_uint_eq(slab_figures(&table.slab).refused, 0);
+    for (uint64_t id = 0; id < IDS; id++)
+        owned_push(&table, &(uint64_t){id << 32}, NULL, 1, g, 1, &bad_row);
+    for (uint64_t id = 0; id < IDS; id++) {
+        float now = third_of(&table, id << 32);
+        ck_assert(now == first[id] || now == first[id] + 1);
+        there += now != first[id];
+    }
+    ck_assert(fabs((double)there - 0.25 * IDS) < 5 * sqrt(0.25 * 0.75 * IDS));
+    ck_assert_uint_eq(slab_figures(&table.slab).live, there);
+    ck_assert_uint_eq(slab_figures(&table.slab).refused, IDS - there);
+    owned_fini(&table);
+    memory_give(memory);
+}
+END_TEST
+
+/* More than there is memory for, by pushes and by set: it goes on with those that came last, and an
+ * evicted row begins anew, with its optimizer's state. */
+START_TEST(memory_bounds_the_rows)
+{
+    enum { IDS = 60000, RECORD = 2 * WIDTH };
+    struct owned_map map;
+    struct descant_owned shape = shape_of(0, WIDTH, DESCANT_ROWS_ADAGRAD);
+    struct owned table;
+    float record[RECORD] = {0, 0, 1, 5, 5, 5};
+    const float g[WIDTH] = {0, 0, -1};
+    uint64_t bad_row, again;
+
+    owned_map_make(&map, 1);
+    let_grow(&shape);
+    shape.memory = slab_least(OWNED_SLICES, RECORD);
+    void *memory = place(&table, &map, 0, &shape, 0);
+    for (uint64_t id = 0; id < IDS; id++) {
+        if (_i)
+            owned_set(&table, &id, 1, record);
+        else
+            owned_push(&table, &id, NULL, 1, g, 1, &bad_row);
+        ck_assert(fabs((double)third_of(&table, id) - 1) < 0.01);
+    }
+    struct slab_figures f = slab_figures(&table.slab);
+    ck_assert_uint_eq(f.live, OWNED_SLICES * SLAB_LEAST);
+    ck_assert_uint_eq(f.evicted, IDS - f.live);
+    ck_assert_uint_le(f.bytes, shape.memory);
+    for (again = 0; third_of(&table, again) != 0; again++)
+        ;
+    owned_push(&table, &again, NULL, 1, g, 1, &bad_row);
+    ck_assert(fabs((double)third_of(&table, again) - 1) < 0.01);
+    owned_fini(&table);
+    memory_give(memory);
+}
+END_TEST
+
 START_TEST(bad_shapes_are_refused)
 {
     const struct descant_owned good = shape_of(5, 3, DESCANT_ROWS_ADAM);
-    struct descant_owned bad[11];
+    struct descant_owned bad[21], grows = good;
 
     ck_assert(owned_check("t", &good, &silent));
     ck_assert(!owned_check("", &good, &silent) && !owned_check(NULL, &good, &silent) &&
               !owned_check("t", NULL, &silent));
+    let_grow(&grows);
+    ck_assert(owned_check("t", &grows, &silent));
     for (int k = 0; k < N(bad); k++)
-        bad[k] = good;
+        bad[k] = k < 14 ? good : grows;
     bad[0].rows = 0;
     bad[1].rows = UINT64_MAX;
     bad[2].width = 0;
@@ -410,6 +592,16 @@ START_TEST(bad_shapes_are_refused)
     bad[8].epsilon = INFINITY;
     bad[9].spread = -1;
     bad[10].spread = NAN;
+    bad[11].memory = 1 << 30;
+    bad[12].admit = 0.5;
+    bad[13].unused_s = 1;
+    bad[14].rows = 5;
+    bad[15].memory = 0;
+    bad[16].memory = slab_least(OWNED_SLICES, 3 + 7) - 1;
+    bad[17].admit = 0;
+    bad[18].admit = 1.01;
+    bad[19].unused_s = NAN;
+    bad[20].memory = UINT64_MAX;
     for (int k = 0; k < N(bad); k++)
         ck_assert_msg(!owned_check("t", &bad[k], &silent), "shape %d", k);
 }
@@ -428,6 +620,7 @@ static struct simulated *world;
 static struct side sides[RANKS];
 static int n_ranks, owners;
 static enum descant_rows_wire wire;
+static bool grows;                      /* the table of which rows are pushed */
 static char logged[4096];
 
 static void note(void *user, enum descant_level level, const char *line)
@@ -449,6 +642,8 @@ static void open_side(int rank)
         shape_of((UINT64_C(1) << 33) + 1, 700, DESCANT_ROWS_SGD)};     /* ids of 8 bytes */
 
     shapes[0].wire = wire;
+    if (grows)
+        let_grow(&shapes[0]);
     memset(&side->service, 0, sizeof side->service);
     ck_assert_ptr_nonnull(link);
     ck_assert_int_eq(service_init(&side->service, link, &at, owners, &log), DESCANT_OK);
@@ -524,11 +719,20 @@ static float *rows_of(int rank, struct descant_rows *batch)
     return atomic_load(&batch->missing) ? NULL : batch_wait(&sides[rank].service, batch);
 }
 
+/* By row `k` of a test: any number, in a table that grows. */
+static uint64_t id_of(uint64_t k)
+{
+    return grows ? k * UINT64_C(0x123456789abcdef1) : k;
+}
+
 static struct descant_rows *fetch(int rank, const uint64_t *rows, size_t n)
 {
+    static uint64_t ids[8000];
     struct descant_rows *batch = NULL;
 
-    ck_assert_int_eq(batch_fetch(&sides[rank].service, 0, rows, n, &batch), DESCANT_OK);
+    for (size_t k = 0; k < n; k++)
+        ids[k] = id_of(rows[k]);
+    ck_assert_int_eq(batch_fetch(&sides[rank].service, 0, ids, n, &batch), DESCANT_OK);
     return batch;
 }
 
@@ -595,6 +799,7 @@ START_TEST(all_that_is_pushed_arrives_once)
 
     rng_init(&rng, (uint64_t)_i);
     memset(pushed, 0, sizeof pushed);
+    grows = _i % 4 > 1;
     open_world((struct simulated_options){.seed = (uint64_t)_i, .fixed = _i % 2,
                                           .jitter_ns = _i % 3 ? 100000 : 0,
                                           .bytes_per_s = _i % 5 ? 1e9 : 0}, ranks,
@@ -945,11 +1150,16 @@ int main(void)
     tcase_add_test(rows, each_row_has_one_owner_and_a_place);
     tcase_add_test(rows, shares_are_kept);
     tcase_add_test(rows, first_values_follow_from_the_seed);
-    tcase_add_loop_test(rows, optimizers_step_as_naive_ones, 0, 3);
+    tcase_add_loop_test(rows, optimizers_step_as_naive_ones, 0, 6);
     tcase_add_loop_test(rows, sets_of_instructions_agree, 1, 3);
     tcase_add_test(rows, gradients_that_are_not_finite_are_left_out);
     tcase_add_loop_test(rows, rows_travel_in_fewer_bits, 0, 3);
-    tcase_add_test(rows, records_go_to_any_number_of_ranks);
+    tcase_add_loop_test(rows, records_go_to_any_number_of_ranks, 0, 2);
+    tcase_add_loop_test(rows, ids_of_any_kind_are_spread_over_the_ranks, 0, 3);
+    tcase_add_loop_test(rows, memory_is_parted_as_rows_are, 0, 4);
+    tcase_add_test(rows, a_row_of_each_owner_is_found);
+    tcase_add_test(rows, only_pushes_make_rows);
+    tcase_add_loop_test(rows, memory_bounds_the_rows, 0, 2);
     tcase_add_test(rows, bad_shapes_are_refused);
     tcase_add_loop_test(ranks, all_that_is_pushed_arrives_once, 0, SEEDS);
     tcase_add_loop_test(ranks, all_arrives_in_fewer_bits, 1, 3);

@@ -245,7 +245,7 @@ static bool has_rows(const struct service *s, const struct owned *table,
                      const uint64_t *rows, size_t n)
 {
     for (size_t k = 0; k < n; k++)
-        if (rows[k] >= table->shape.rows) {
+        if (!owned_has(table, rows[k])) {
             log_fail(&s->log, DESCANT_INVALID, "table '%s' has %llu rows, and no row "
                      "%lld", table->name, (unsigned long long)table->shape.rows,
                      (long long)rows[k]);

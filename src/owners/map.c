@@ -53,3 +53,19 @@ int owned_shares(const char *text, double *shares, int most)
     }
     return -1;
 }
+
+size_t owned_of_each(const struct owned *table, uint64_t *rows)
+{
+    bool found[OWNED_SLICES] = {0};
+    size_t owners = 0, n = 0;
+
+    for (int rank = 0; rank < table->map->size; rank++)
+        owners += table->map->slices[rank] > 0;
+    for (uint64_t row = 0; n < owners && owned_has(table, row); row++) {
+        int owner = owned_owner(table, row);
+        if (!found[owner])
+            rows[n++] = row;
+        found[owner] = true;
+    }
+    return n;
+}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include "owners/owned.h"
+#include "owners/grown.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { APART = 389 };           /* slices between the first rows of two tables */
@@ -10,25 +9,14 @@ enum { APART = 389 };           /* slices between the first rows of two tables *
 
 /* --- shape --- */
 
-static size_t state_of(const struct descant_owned *shape)
-{
-    switch (shape->optimizer) {
-    case DESCANT_ROWS_SGD:
-        return shape->momentum > 0 ? shape->width : 0;
-    case DESCANT_ROWS_ADAGRAD:
-        return shape->width;
-    case DESCANT_ROWS_ROWWISE_ADAGRAD:
-        return 1;
-    case DESCANT_ROWS_ADAM:
-        return 2 * shape->width + 1;    /* and its pushes */
-    }
-    return 0;
-}
-
 static const char *fault_of(const struct descant_owned *shape)
 {
-    if (shape->rows == 0 || shape->rows > MOST_ROWS)
+    if (!shape->grows && (shape->rows == 0 || shape->rows > MOST_ROWS))
         return "a table has 1 to 2^40 rows";
+    if (!shape->grows &&
+        (shape->memory != 0 || shape->unused_s != 0 ||
+         (shape->admit != 1 && shape->admit != 0)))     /* 1 is descant_owned_default's */
+        return "admit, unused_s and memory are for tables that grow: set grows, too";
     if (shape->width == 0 || shape->width > OWNED_WIDEST)
         return "a row has 1 to 4096 floats";
     if ((int)shape->optimizer < 0 || shape->optimizer > DESCANT_ROWS_ADAM)
@@ -55,7 +43,7 @@ bool owned_check(const char *name, const struct descant_owned *shape,
     const char *fault = fault_of(shape);
     if (fault)
         log_fail(log, DESCANT_INVALID, "table '%s': %s", name, fault);
-    return fault == NULL;
+    return fault == NULL && (!shape->grows || grown_check(name, shape, log));
 }
 
 bool owned_init(struct owned *table, const char *name, const struct descant_owned *shape,
@@ -67,7 +55,7 @@ bool owned_init(struct owned *table, const char *name, const struct descant_owne
         return false;
     memcpy(table->name, name, strlen(name) + 1);
     table->turn = (uint64_t)number * APART % OWNED_SLICES;
-    table->record = shape->width + state_of(shape);
+    table->record = shape->width + owned_state(shape);
     table->per_slice = (size_t)((shape->rows + OWNED_SLICES - 1) / OWNED_SLICES);
     return true;
 }
@@ -79,11 +67,6 @@ void owned_fini(struct owned *table)
 
 /* --- memory --- */
 
-static size_t slices_of(const struct owned_map *map, int rank)
-{
-    return rank < map->size ? (size_t)map->slices[rank] : 0;
-}
-
 /* Words of `born`, whole lines of them. */
 static size_t words_of(const struct owned *table, size_t slices)
 {
@@ -92,19 +75,24 @@ static size_t words_of(const struct owned *table, size_t slices)
 
 size_t owned_bytes(const struct owned *table, const struct owned_map *map, int rank)
 {
-    size_t slices = slices_of(map, rank);
+    size_t slices = owned_slices(map, rank);
 
+    if (table->shape.grows)
+        return grown_bytes(table, map, rank);
     return slices * table->per_slice * table->record * sizeof(float) +
            words_of(table, slices) * sizeof(uint64_t);
 }
 
-void owned_place(struct owned *table, const struct owned_map *map, int rank, void *memory)
+bool owned_place(struct owned *table, const struct owned_map *map, int rank, void *memory)
 {
     table->map = map;
     table->rank = rank;
+    if (table->shape.grows)
+        return grown_place(table, memory);
     table->born = memory;
     table->records =
-        (float *)memory + 2 * words_of(table, slices_of(map, rank));    /* of 8 bytes */
+        (float *)memory + 2 * words_of(table, owned_slices(map, rank)); /* of 8 bytes */
+    return true;
 }
 
 static size_t number_of(const struct owned *table, uint64_t row)
@@ -126,13 +114,6 @@ static bool is_born(const struct owned *table, size_t number)
     return word >> number % 64 & 1;
 }
 
-static void first_values(const struct owned *table, uint64_t row, float *out)
-{
-    const struct descant_owned *o = &table->shape;
-
-    rng_row(out, o->width, o->zeros, o->spread, o->seed, row);
-}
-
 static void set_born(struct owned *table, size_t number)
 {
     atomic_fetch_or_explicit(&table->born[number / 64], UINT64_C(1) << number % 64,
@@ -143,7 +124,7 @@ static void give_first_values(struct owned *table, uint64_t row, size_t number)
 {
     float first[OWNED_WIDEST];
 
-    first_values(table, row, first);
+    owned_first(table, row, first);
     table->kernels->copy(record_at(table, number), first, table->shape.width);
     set_born(table, number);
 }
@@ -151,7 +132,9 @@ static void give_first_values(struct owned *table, uint64_t row, size_t number)
 void owned_ask_for(const struct owned *table, const uint64_t *rows,
                    const uint32_t *places, size_t k, size_t n)
 {
-    if (k >= n)
+    if (table->shape.grows)
+        grown_ask_for(table, rows, places, k, n);
+    if (table->shape.grows || k >= n)
         return;
     const float *record =
         record_at(table, number_of(table, rows[places ? places[k] : k]));
@@ -168,54 +151,17 @@ void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t 
 
     for (size_t k = 0; k < n && k < OWNED_AHEAD; k++)
         owned_ask_for(table, rows, places, k, n);
+    if (table->shape.grows) {
+        grown_read(table, rows, places, n, out);
+        return;
+    }
     for (size_t k = 0; k < n; k++) {
         size_t at = places ? places[k] : k, number = number_of(table, rows[at]);
         owned_ask_for(table, rows, places, k + OWNED_AHEAD, n);
         if (is_born(table, number))
             table->kernels->copy(out + at * width, record_at(table, number), width);
         else
-            first_values(table, rows[at], out + at * width);
-    }
-}
-
-static void adam(struct owned *table, float *record, const float *g, float rate)
-{
-    const struct descant_owned *o = &table->shape;
-    float *m = record + o->width, *v = m + o->width, one = 1, pushes;
-
-    table->kernels->add(v + o->width, &one, 1, 1);
-    table->kernels->copy(&pushes, v + o->width, 1);
-    double t = pushes < 1 ? 1 : (double)pushes;         /* others count at once */
-    struct adam a = {.beta1 = (float)o->beta1, .beta2 = (float)o->beta2,
-                     .rest1 = (float)(1 - o->beta1), .rest2 = (float)(1 - o->beta2),
-                     .epsilon = (float)o->epsilon,
-                     .rate = (float)((double)rate / (1 - pow(o->beta1, t))),
-                     .root = (float)(1 / sqrt(1 - pow(o->beta2, t))), .keep = 1};
-    table->kernels->adam(record, g, m, v, o->width, &a);
-}
-
-static void step(struct owned *table, float *record, const float *g, float rate)
-{
-    const struct descant_owned *o = &table->shape;
-    float *state = record + o->width;
-
-    switch (o->optimizer) {
-    case DESCANT_ROWS_SGD:
-        if (o->momentum > 0)
-            table->kernels->momentum(record, g, state, o->width, rate,
-                                     (float)o->momentum, 0);
-        else
-            table->kernels->add(record, g, -rate, o->width);
-        break;
-    case DESCANT_ROWS_ADAGRAD:
-        table->kernels->adagrad(record, g, state, o->width, rate, (float)o->epsilon, 0);
-        break;
-    case DESCANT_ROWS_ROWWISE_ADAGRAD:
-        table->kernels->rowwise(record, g, state, o->width, rate, (float)o->epsilon);
-        break;
-    case DESCANT_ROWS_ADAM:
-        adam(table, record, g, rate);
-        break;
+            owned_first(table, rows[at], out + at * width);
     }
 }
 
@@ -226,6 +172,8 @@ size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *pla
 
     for (size_t k = 0; k < n && k < OWNED_AHEAD; k++)
         owned_ask_for(table, rows, places, k, n);
+    if (table->shape.grows)
+        return grown_push(table, rows, places, n, gradients, rate, bad_row);
     for (size_t k = 0; k < n; k++) {
         size_t at = places ? places[k] : k, number = number_of(table, rows[at]);
         const float *g = gradients + at * width;
@@ -237,7 +185,7 @@ size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *pla
         }
         if (!is_born(table, number))
             give_first_values(table, rows[at], number);
-        step(table, record_at(table, number), g, rate);
+        owned_step(table, record_at(table, number), g, rate);
     }
     return bad;
 }
@@ -258,10 +206,12 @@ static uint64_t slice_at(const struct owned *table, size_t place)
 size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t *rows,
                   float *records)
 {
-    size_t end = slices_of(table->map, table->rank) * table->per_slice, n = 0;
+    size_t end = owned_slices(table->map, table->rank) * table->per_slice, n = 0;
     size_t place = SIZE_MAX;
     uint64_t slice = 0;
 
+    if (table->shape.grows)
+        return slab_next(&table->slab, at, room, rows, records);
     for (; *at < end && n < room; ++*at) {
         size_t number = (size_t)*at;
         if (number % 64 == 0 && number + 64 <= end &&
@@ -287,6 +237,10 @@ void owned_set(struct owned *table, const uint64_t *rows, size_t n, const float 
     for (size_t k = 0; k < n; k++) {
         if (!owned_here(table, rows[k]))
             continue;
+        if (table->shape.grows) {
+            grown_set(table, rows[k], records + k * table->record);
+            continue;
+        }
         size_t number = number_of(table, rows[k]);
         table->kernels->copy(record_at(table, number), records + k * table->record,
                              table->record);

@@ -7,6 +7,10 @@
  * spread over all slices, and a slice can move as a whole. A row's values and the state
  * of its optimizer lie side by side.
  *
+ * In a table that grows, rows are named by any numbers: a row's slice follows from a hash
+ * of its number, and the slice's rows lie in a hash table (slab.h, grown.c). What follows
+ * here is of the others.
+ *
  * A row is born by its first push. Until then it has its first values, which follow from
  * the seed and its number, so nothing is filled at the start.
  *
@@ -19,6 +23,7 @@
 
 #include "base/base.h"
 #include "kernels/kernels.h"
+#include "owners/slab.h"
 
 enum { OWNED_SLICES = 1024, OWNED_MOST = 256 /* tables */, OWNED_WIDEST = 4096 };
 
@@ -40,6 +45,8 @@ struct owned {
     int rank;                           /* whose slices lie here */
     _Atomic uint64_t *born;             /* in memory, before the records */
     float *records;
+    struct slab slab;                   /* in a table that grows, instead of these two: a
+                                           stripe for each slice that is here */
 };
 
 /* --- map.c --- */
@@ -52,6 +59,14 @@ void owned_map_share(struct owned_map *map, const double *shares, int size);
 /* "2,1,1" into shares. Their number, up to the last one above 0; -1: it is no such text,
  * or has more than `most`. */
 int owned_shares(const char *text, double *shares, int most);
+/* The first row of each owner, but of those that have none of the table: into (map->size)
+ * rows. Returns how many. */
+size_t owned_of_each(const struct owned *table, uint64_t *rows);
+
+static inline size_t owned_slices(const struct owned_map *map, int rank)
+{
+    return rank < map->size ? (size_t)map->slices[rank] : 0;
+}
 
 /* --- owned.c --- */
 
@@ -65,12 +80,22 @@ void owned_fini(struct owned *table);   /* its rows are the caller's */
 
 /* The zeroed bytes that this rank needs for its slices. */
 size_t owned_bytes(const struct owned *table, const struct owned_map *map, int rank);
-void owned_place(struct owned *table, const struct owned_map *map, int rank,
+/* False: owned_bytes of it are shared, and another process that prepares them does not
+ * end; only in a table that grows. */
+bool owned_place(struct owned *table, const struct owned_map *map, int rank,
                  void *memory);
+
+/* Whether there can be such a row. */
+static inline bool owned_has(const struct owned *table, uint64_t row)
+{
+    return table->shape.grows || row < table->shape.rows;
+}
 
 static inline int owned_slice(const struct owned *table, uint64_t row)
 {
-    return (int)((row + table->turn) % OWNED_SLICES);
+    uint64_t number = table->shape.grows ? rng_mixed(row) : row;
+
+    return (int)((number + table->turn) % OWNED_SLICES);
 }
 
 static inline int owned_owner(const struct owned *table, uint64_t row)
@@ -99,6 +124,12 @@ void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t 
 size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *places,
                   size_t n, const float *gradients, float rate, uint64_t *bad_row);
 
+/* --- steps.c: one row --- */
+
+size_t owned_state(const struct descant_owned *shape);  /* floats of the optimizer's */
+void owned_first(const struct owned *table, uint64_t row, float *out);  /* its values */
+void owned_step(struct owned *table, float *record, const float *g, float rate);
+
 /* --- codec.c: a row as it travels --- */
 
 size_t owned_row_bytes(const struct owned *table);
@@ -113,7 +144,8 @@ void owned_decode(const struct owned *table, const void *in, float *row);
  * of them, with their records. Returns how many; 0: there are no more. */
 size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t *rows,
                   float *records);
-/* Takes the records of those of n rows that are here. */
+/* Takes the records of those of n rows that are here; in a table that grows, others may
+ * be evicted for them. */
 void owned_set(struct owned *table, const uint64_t *rows, size_t n, const float *records);
 
 #endif

@@ -71,7 +71,7 @@ static const char *read_ask(const struct service *s, const unsigned char *messag
     for (size_t k = 0; k < n; k++) {
         s->asked[k] = 0;
         memcpy(&s->asked[k], message + sizeof *head + k * id, id);
-        if (s->asked[k] >= ask->table->shape.rows ||
+        if (!owned_has(ask->table, s->asked[k]) ||
             !owned_here(ask->table, s->asked[k]))
             return "it asks for a row that is another rank's";
     }

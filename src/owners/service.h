@@ -34,7 +34,8 @@ enum { OWNERS_ANSWERS = 256 };          /* to one peer at a time */
 enum owners_tag { OWNERS_ASK, OWNERS_ANSWER, OWNERS_DONE };
 enum ask_kind { ASK_FETCH = 1, ASK_PUSH };
 
-/* An ask: this, then n rows (uint64_t, or uint32_t in tables of at most 2^32 rows), and
+/* An ask: this, then n rows (uint64_t, or uint32_t in tables of at most 2^32 rows that do
+ * not grow), and
  * in a push n gradients. The answer to a fetch is the rows' values, in that order. */
 struct ask_head {
     uint8_t kind, unused;
@@ -236,7 +237,9 @@ void owners_bad(struct service *s, const struct owned *table, size_t bad, uint64
 
 static inline size_t row_id_bytes(const struct owned *table)
 {
-    return table->shape.rows <= UINT64_C(1) << 32 ? sizeof(uint32_t) : sizeof(uint64_t);
+    bool few = !table->shape.grows && table->shape.rows <= UINT64_C(1) << 32;
+
+    return few ? sizeof(uint32_t) : sizeof(uint64_t);
 }
 
 static inline void owners_count(_Atomic uint64_t *figure, uint64_t n)

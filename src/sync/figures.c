@@ -52,6 +52,7 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
     const struct fabric *f = job->fabric;
     const struct tables_stats *rows = &job->tables.stats;
     const struct owners_stats *owned = &job->owners.service.stats;
+    struct slab_figures grown = owners_figures(job);
     uint64_t rounds = get(&s->rounds), since_ns = get(&rows->since_ns);
     uint64_t now = clock_now_ns();
     double gap = rounds ? (double)get(&s->gap_sum) / (double)rounds : 0;
@@ -90,6 +91,9 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
         .rows_served = get(&owned->served),
         .rows_stall_ns = get(&owned->stall_ns),
         .rows_cpu_s = (double)get(&owned->cpu_ns) * 1e-9,
+        .rows_live = grown.live,
+        .rows_evicted = grown.evicted,
+        .rows_refused = grown.refused,
         .outer_rate = atomic_load_explicit(&s->outer_rate, memory_order_relaxed),
         .outer_momentum = atomic_load_explicit(&s->outer_momentum, memory_order_relaxed),
         .outer_cosine = atomic_load_explicit(&s->outer_cosine, memory_order_relaxed),

@@ -31,6 +31,9 @@ struct owners {
     bool made, runs;                    /* the service; its thread */
     pthread_t thread;
     _Atomic bool over;                  /* the thread has ended; set by it */
+    _Atomic size_t placed;              /* tables that have their memory. Set once, by
+                                           start, release; who asks for figures reads it,
+                                           acquire, before the tables */
 };
 
 struct rate_limit {
@@ -214,6 +217,8 @@ descant_status owners_take_shares(struct descant *job, const char *text);
 descant_status owners_start(struct descant *job);
 /* Until all that this trainer has pushed has been stepped by. Others may read it then. */
 descant_status owners_flush(struct descant *job);
+/* Any thread: of this rank's tables that grow. */
+struct slab_figures owners_figures(const struct descant *job);
 descant_status owners_may_leave(struct descant *job);
 /* Serves others until they need no rows any more; where the job is broken, ends at once.
  * Before the fabric's close. */

@@ -19,7 +19,7 @@ enum { LOOK_LEAST_NS = 20000, LOOK_MOST_NS = 1000000 };
 struct descant_owned descant_owned_default(void)
 {
     return (struct descant_owned){.optimizer = DESCANT_ROWS_ADAGRAD, .beta1 = 0.9,
-                                  .beta2 = 0.999, .epsilon = 1e-8};
+                                  .beta2 = 0.999, .epsilon = 1e-8, .admit = 1};
 }
 
 static bool among_ranks(const struct descant *job)
@@ -130,7 +130,7 @@ char *owners_manifest(const struct descant *job, char *manifest)
     if (!manifest || o->n == 0)
         return manifest;
     for (size_t k = 0; k < o->n; k++)
-        room += strlen(o->tables[k].name) + strlen(shares) + 400;
+        room += strlen(o->tables[k].name) + strlen(shares) + 600;
     char *more = memory_take(room);
     if (more) {
         memcpy(more, manifest, had);
@@ -139,12 +139,13 @@ char *owners_manifest(const struct descant *job, char *manifest)
             had += (size_t)snprintf(
                 more + had, room - had,
                 "owned %s: %llu rows of %zu floats, wire %d, optimizer %d "
-                "(%g, %g, %g, %g), spread %g, zeros %zu, seed %llu, %d owners "
-                "(%s)\n",
+                "(%g, %g, %g, %g), spread %g, zeros %zu, seed %llu, grows %d (%llu "
+                "bytes, admit %g, unused %g s), %d owners (%s)\n",
                 o->tables[k].name,
                 (unsigned long long)x->rows, x->width, (int)x->wire, (int)x->optimizer,
                 x->momentum, x->beta1, x->beta2, x->epsilon, x->spread, x->zeros,
-                (unsigned long long)x->seed, owners_of(job), shares);
+                (unsigned long long)x->seed, x->grows != 0, (unsigned long long)x->memory,
+                x->admit, x->unused_s, owners_of(job), shares);
         }
     }
     memory_give(manifest);
@@ -179,10 +180,29 @@ static descant_status place_all(struct descant *job)
     }
     unsigned char *at = memory;
     for (size_t k = 0; k < o->n; k++) {
-        owned_place(&o->tables[k], map, rank, at);
+        if (!owned_place(&o->tables[k], map, rank, at))
+            return log_fail(&job->log, DESCANT_SYSTEM, "table '%s': another trainer "
+                            "began to prepare its memory, and has not ended after 10 s: "
+                            "start the job again", o->tables[k].name);
         at += (owned_bytes(&o->tables[k], map, rank) + 63) / 64 * 64;
     }
+    atomic_store_explicit(&o->placed, o->n, memory_order_release);
     return DESCANT_OK;
+}
+
+struct slab_figures owners_figures(const struct descant *job)
+{
+    const struct owners *o = &job->owners;
+    size_t placed = atomic_load_explicit(&o->placed, memory_order_acquire);
+    struct slab_figures sum = {0};
+
+    for (size_t k = 0; k < placed; k++) {
+        struct slab_figures of = slab_figures(&o->tables[k].slab);  /* 0 of others */
+        sum.live += of.live;
+        sum.evicted += of.evicted;
+        sum.refused += of.refused;
+    }
+    return sum;
 }
 
 static descant_status make_service(struct descant *job)
@@ -284,14 +304,11 @@ static descant_status owners_lost(struct descant *job, descant_status status)
 descant_status owners_flush(struct descant *job)
 {
     struct owners *o = &job->owners;
-    uint64_t rows[2 * OWNED_SLICES];
+    uint64_t rows[OWNED_SLICES];
 
     for (size_t k = 0; o->runs && k < o->n; k++) {
         struct descant_rows *batch = NULL;
-        size_t n = 2 * (size_t)o->service.map.size;     /* of each owner one at least */
-        n = n < o->tables[k].shape.rows ? n : o->tables[k].shape.rows;
-        for (size_t i = 0; i < n; i++)
-            rows[i] = i;
+        size_t n = owned_of_each(&o->tables[k], rows);
         descant_status status = batch_fetch(&o->service, (int)k, rows, n, &batch);
         if (status != DESCANT_OK)
             return status;
@@ -481,7 +498,7 @@ descant_status descant_owned_set(struct descant *job, int table, const uint64_t 
         return status;
     struct owned *of = &job->owners.tables[table];
     for (size_t k = 0; k < n; k++)
-        if (rows[k] >= of->shape.rows)
+        if (!owned_has(of, rows[k]))
             return log_fail(&job->log, DESCANT_INVALID,
                             "descant_owned_set: table '%s' has no row %llu", of->name,
                             (unsigned long long)rows[k]);
