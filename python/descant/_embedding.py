@@ -54,24 +54,37 @@ class Embedding(nn.Module):
     ranks that the job begins with. The owners step each row by every gradient at once, with this
     optimizer ("sgd", "adagrad", "rowwise_adagrad", "adam") and the rate `lr`, which may be
     changed at any time; the loop's own optimizer has no part in it. First values are uniform in
-    [-spread, spread), the same for any number of ranks. wire: how rows travel ("f32", "bf16", "q8")."""
+    [-spread, spread), the same for any number of ranks. wire: how rows travel ("f32", "bf16", "q8").
 
-    def __init__(self, rows: int, width: int, *, optimizer: str = "adagrad", lr: float = 0.01,
+    rows=None: the table grows. Rows are named by any numbers of 64 bits, as hashes, and made by
+    pushes: each new one with the probability `admit`, so with 1/k by its k-th push in the mean. The
+    table takes up to `memory` bytes on each rank (on one machine in all); then rows that are little
+    used are evicted, and so are those that were not used for unused_s seconds, if that is not 0."""
+
+    def __init__(self, rows: Optional[int], width: int, *, optimizer: str = "adagrad", lr: float = 0.01,
                  momentum: float = 0.0, betas: Tuple[float, float] = (0.9, 0.999),
                  eps: Optional[float] = None, spread: Optional[float] = None, seed: int = 0,
-                 wire: str = "f32"):
+                 wire: str = "f32", memory: Optional[int] = None, admit: float = 1.0,
+                 unused_s: float = 0.0):
         super().__init__()
         if optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer={optimizer!r}: one of {', '.join(OPTIMIZERS)}")
         if wire not in WIRES:
             raise ValueError(f"wire={wire!r}: one of {', '.join(WIRES)}")
-        if rows < 1 or width < 1:
+        if (rows is not None and rows < 1) or width < 1:
             raise ValueError(f"Embedding({rows}, {width}): a table has rows, and rows have floats")
+        if rows is None and memory is None:
+            raise ValueError(f"Embedding(None, {width}): a table that grows needs memory=BYTES, which "
+                             "it may take on each rank")
+        if rows is not None and (memory is not None or admit != 1 or unused_s != 0):
+            raise ValueError(f"Embedding({rows}, {width}): memory, admit and unused_s are for tables "
+                             "that grow, Embedding(None, ...)")
         self.rows, self.width, self.lr = rows, width, lr
-        self._shape = Owned(rows, width, OPTIMIZERS.index(optimizer), WIRES.index(wire), momentum,
+        self._shape = Owned(rows or 0, width, OPTIMIZERS.index(optimizer), WIRES.index(wire), momentum,
                             *betas,
                             1e-8 if eps is None else eps,
-                            1 / math.sqrt(width) if spread is None else spread, seed)
+                            1 / math.sqrt(width) if spread is None else spread, seed, 0,
+                            rows is None, memory or 0, admit, unused_s)
         self._job: Optional[Job] = None
         self._table = ctypes.c_int()
         self._ahead: Deque[Tuple[Any, _Batch]] = collections.deque()
@@ -140,7 +153,8 @@ class Embedding(nn.Module):
     def _of(self) -> str:
         shape = self._shape
         momentum = " with momentum" if shape.momentum > 0 else ""
-        return f"{shape.rows} rows of {shape.width} floats, {OPTIMIZERS[shape.optimizer]}{momentum}"
+        rows = "any" if shape.grows else shape.rows
+        return f"{rows} rows of {shape.width} floats, {OPTIMIZERS[shape.optimizer]}{momentum}"
 
     def saved(self) -> Iterator[Dict[str, Any]]:
         """The rows that this rank owns and that were ever trained, in pieces: each a dict of

@@ -132,6 +132,56 @@ class Embeddings(unittest.TestCase):
         for piece in pieces:
             torch.testing.assert_close(values[piece["rows"]], piece["records"][:, :3])
 
+    def test_a_table_grows_by_what_is_pushed(self):
+        """Ids are any numbers, negative ones, too; and checkpoints have the rows that are there."""
+        def grown():
+            return Net(None, 3, memory=4 << 20, optimizer="sgd", lr=1.0)
+
+        def save(rank):
+            net = grown()
+            with descant.attach(net, plan="none") as sync:
+                net.rows(ids).sum().neg().backward()
+                sync.finish()
+                with torch.no_grad():
+                    return net.rows(ids).tolist(), list(net.rows.saved()), sync.stats()["rows_live"]
+
+        def load(rank):
+            net = grown()
+            with descant.attach(net, plan="none") as sync:
+                for piece in pieces:
+                    net.rows.load(piece)
+                sync.any(False)             # all have loaded
+                with torch.no_grad():
+                    return net.rows(ids).tolist()
+        ids = torch.tensor([5, -1, 1 << 62, -(1 << 63), 0])
+        net = grown()
+        with descant.attach(net, plan="none") as sync:
+            with torch.no_grad():
+                first = net.rows(ids)
+            self.assertEqual(sync.stats()["rows_live"], 0)
+        said = over_tcp(2, save)
+        self.assertEqual(sum(live for _, _, live in said), 5)
+        pieces = [piece for _, saved, _ in said for piece in saved]
+        self.assertEqual(sorted(torch.cat([piece["rows"] for piece in pieces]).tolist()),
+                         sorted(ids.tolist()))
+        for values, _, _ in said:
+            torch.testing.assert_close(torch.tensor(values), first + 2)
+        for each in together(1, load) + over_tcp(3, load):
+            self.assertEqual(each, said[0][0])
+
+    def test_rows_are_admitted_and_evicted(self):
+        net = Net(None, 2, memory=1 << 20, admit=0.5)
+        with descant.attach(net, plan="none") as sync:
+            net.rows(torch.arange(1000)).sum().backward()
+            stats = sync.stats()
+            self.assertEqual(stats["rows_live"] + stats["rows_refused"], 1000)
+            self.assertTrue(400 < stats["rows_live"] < 600)
+            for k in range(60):
+                net.rows(torch.arange(1000 * k, 1000 * k + 1000)).sum().backward()
+            stats = sync.stats()
+            self.assertTrue(stats["rows_evicted"] > 0)
+            self.assertTrue(stats["rows_live"] < (1 << 20) / 36)
+
     def test_what_was_asked_for_ahead_is_used(self):
         """Each batch is fetched once, however many are under way, and with others in between."""
         net = Net(50, 2)
@@ -192,6 +242,10 @@ class Embeddings(unittest.TestCase):
     def test_what_cannot_be_is_refused(self):
         refused(self, lambda: descant.Embedding(5, 2, optimizer="lion"), "lion", "adagrad")
         refused(self, lambda: descant.Embedding(0, 2), "0")
+        refused(self, lambda: descant.Embedding(None, 2), "memory=BYTES")
+        refused(self, lambda: descant.Embedding(5, 2, memory=1 << 30), "that grow")
+        self.assertIn("None, 2", repr(descant.Embedding(None, 2, memory=1 << 30)))
+        refused(self, lambda: descant.attach(Net(None, 2, memory=5), plan="none"), "at least, not 5")
         net = Net(5, 2)
         refused(self, lambda: net(torch.tensor([[1]])), "attach")
         self.assertIn("5, 2", repr(net))
