@@ -96,6 +96,32 @@ static struct train_options of_job(void)
     return o;
 }
 
+/* Each id has a row; with --rows-admit those that come often. */
+START_TEST(tables_grow)
+{
+    struct train_options o = small();
+    o.sync = "none";
+    o.trainers = o.workers = 1;
+    o.eval = held_out;
+    o.log = log_file;
+    o.rows = -1;
+    o.table_memory = 64 << 20;
+    struct train_result a = with_tables(&o, TABLES_SHARD);
+    double live = logged("summary", "rows_live");
+    ck_assert_double_gt(live, 2000);
+    ck_assert(logged("summary", "rows_evicted") < 1);
+    o.rows_admit = 0.05;
+    struct train_result b = with_tables(&o, TABLES_SHARD);
+    ck_assert_double_lt(logged("summary", "rows_live"), live * 0.85);
+    ck_assert_double_gt(logged("summary", "rows_refused"), 1000);
+    ck_assert(isfinite(b.held_out.loss));
+    ck_assert_double_lt(a.held_out.loss, best + 0.15);
+    o.table_memory = 1 << 16;
+    ck_assert_int_ne(train(&o, &b), 0);
+    says("table 'train.tables'");
+}
+END_TEST
+
 START_TEST(what_cannot_be_is_said)
 {
     struct train_options o = small();
@@ -106,6 +132,11 @@ START_TEST(what_cannot_be_is_said)
     o.optimizer.rows = ROWS_FTRL;
     ck_assert_int_ne(train(&o, &result), 0);
     says("--table-optimizer can be sgd, adagrad and rowwise-adagrad");
+    o = small();
+    o.rows = -1;
+    o.table_memory = 1 << 30;
+    ck_assert_int_ne(train(&o, &result), 0);
+    says("--rows grow needs --tables shard");
     o = of_job();
     o.on_term = ON_TERM_LEAVE;
     ck_assert_int_ne(train(&o, &result), 0);
@@ -133,6 +164,8 @@ START_TEST(hosts_train_one_model)
     struct train_options o = of_job();
     o.sync = plans[_i];
     o.rows_wire = _i;
+    o.rows = _i == 3 ? -1 : o.rows;
+    o.table_memory = 64 << 20;
     o.rows_ahead = _i == 2 ? 0 : _i == 3 ? AHEAD_MOST : 2;
     o.rows_shares = _i == 1 ? "3,1" : NULL;     /* the third owns none */
     o.eval = held_out;
@@ -199,6 +232,7 @@ int main(void)
     tcase_add_test(tests, late_batches_are_asked_for_earlier);
     tcase_add_loop_test(tests, one_trainer_has_the_same_bits, 0, N(alone));
     tcase_add_loop_test(tests, trainers_of_a_machine, 0, 2);
+    tcase_add_test(tests, tables_grow);
     tcase_add_test(tests, what_cannot_be_is_said);
     tcase_add_loop_test(tests, hosts_train_one_model, 0, N(plans));
     tcase_add_test(tests, shares_for_ranks_that_are_not_there);

@@ -38,8 +38,9 @@ const struct option train_settings[] = {
     INT("depth", depth, 2, 8, "chunks that a trainer holds at once"),
     REAL("max-bad", max_bad, 0, 1, "share of lines that may be bad"),
     CHOICE("model", model, "linear|fm|dlrm|mlp", "what to train"),
-    INT("rows", rows, 1, 4294967296.0,
-        "rows of each embedding table; linear, fm: of their one table"),
+    {"rows", OPTION_INT, AT(rows), 1, 4294967296.0, "grow",
+     "rows of each embedding table; linear, fm: of their one table; grow: as many as "
+     "there are ids"},
     CHOICE("tables", tables, "replicate|shard|auto",
            "where rows of tables lie: a copy on each host, or each row on one trainer; "
            "auto: shard where a copy does not fit into a host's memory"),
@@ -49,6 +50,13 @@ const struct option train_settings[] = {
     INT("rows-ahead", rows_ahead, 0, 16,
         "shard: batches whose rows are asked for ahead, at most, where they come late; "
         "more suit a longer link, and cost quality"),
+    BYTES("table-memory", table_memory, 0, 1e15,
+          "grow: bytes that the tables may take on each trainer, on one machine in all; "
+          "when they are full, rows that are little used go"),
+    REAL("rows-admit", rows_admit, OPTION_ABOVE_0, 1,
+         "grow: the probability with which a gradient makes a row for a new id"),
+    SECONDS("rows-unused", rows_unused, 0, 1e9,
+            "grow: rows that nobody has used for so long may go; 0: none for that"),
     TEXT("rows-shares", rows_shares,
          "shard: how the rows are parted among the ranks, as 2,1,1; equal parts where "
          "it is not given"),
@@ -113,6 +121,9 @@ static const struct use {
     {"rows-wire", "tables", "shard"},
     {"rows-ahead", "tables", "shard"},
     {"rows-shares", "tables", "shard"},
+    {"table-memory", "rows", "grow"},
+    {"rows-admit", "rows", "grow"},
+    {"rows-unused", "rows", "grow"},
     {"width", "model", "fm|dlrm"},
     {"bottom", "model", "dlrm"},
     {"top", "model", "dlrm|mlp"},
@@ -224,6 +235,7 @@ struct train_options train_options_default(void)
         .model = MODEL_DLRM,
         .rows = 100000,
         .rows_ahead = 2,
+        .rows_admit = 1,
         .width = 16,
         .bottom = "512,256,64",
         .top = "512,256",
@@ -400,7 +412,8 @@ descant_status config_shape(const struct train_options *o, const struct data_sha
         .n_dense = shape->n_dense,
         .n_fields = shape->n_fields,
         .n_classes = shape->n_classes,
-        .rows = (size_t)o->rows,
+        .rows = o->rows < 0 ? 0 : (size_t)o->rows,
+        .grows = o->rows < 0,
         .plain_ids = shape->plain_ids,
         .width = (int)o->width,
     };

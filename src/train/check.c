@@ -94,6 +94,11 @@ static descant_status check_tables(const struct train_options *o, const struct l
         return log_fail(log, DESCANT_INVALID,
                         "--tables shard: owners do not step rows by ftrl; "
                         "--table-optimizer can be sgd, adagrad and rowwise-adagrad");
+    if (o->rows < 0 && o->model != MODEL_MLP &&
+        (o->tables == TABLES_REPLICATE || o->table_memory == 0))
+        return log_fail(log, DESCANT_INVALID,
+                        "--rows grow needs --tables shard, and --table-memory for what "
+                        "they may take");
     if (o->tables != TABLES_REPLICATE && o->on_term == ON_TERM_LEAVE)
         return log_fail(log, DESCANT_INVALID,
                         "--on-term leave needs --tables replicate: who owns rows of "

@@ -29,9 +29,11 @@ bool owned_suits(const struct trainer *t)
 {
     int tables = t->options->tables;
 
-    if (model_table_floats(t->model) == 0 || tables == TABLES_REPLICATE ||
+    if (model_table_width(t->model) == 0 || tables == TABLES_REPLICATE ||
         t->optimizer.rows == ROWS_FTRL)
         return false;
+    if (model_shape(t->model)->grows)
+        return true;
     return tables == TABLES_SHARD || (t->hosts > 1 && !copies_fit(t));
 }
 
@@ -49,6 +51,12 @@ descant_status owned_declare(struct trainer *t)
         return log_fail(&t->log, DESCANT_UNSUPPORTED,
                         "--tables shard has no checkpoints yet");
     shape.rows = model_table_rows(t->model);
+    shape.grows = model_shape(t->model)->grows;
+    if (shape.grows) {
+        shape.memory = (uint64_t)o->table_memory;
+        shape.admit = o->rows_admit;
+        shape.unused_s = o->rows_unused;
+    }
     shape.width = (size_t)model_table_width(t->model);
     shape.optimizer = optimizers[t->optimizer.rows];
     shape.wire = (enum descant_rows_wire)(o->rows_wire ? o->rows_wire - 1 : o->plan_wire);

@@ -156,6 +156,33 @@ static void print_training(struct trainer *t, bool resumed)
     summary_held_out(t->out, &r->held_out, classes);
 }
 
+/* Of tables that grow: the rows of this trainer, or of all where they share them. */
+static void print_rows(struct trainer *t)
+{
+    struct descant_stats s;
+
+    if (!t->owned || !model_shape(t->model)->grows ||
+        descant_stats(t->job, &s) != DESCANT_OK)
+        return;
+    summary_row(t->out, t->hosts > 1 ? "rows that it owns" : "rows of tables",
+                (double)s.rows_live, "%.0f");
+    if (s.rows_evicted)
+        summary_row(t->out, "rows that had to go", (double)s.rows_evicted, "%.0f");
+    if (s.rows_refused)
+        summary_row(t->out, "gradients that made no row", (double)s.rows_refused, "%.0f");
+}
+
+static void log_rows(struct trainer *t, struct json *json)
+{
+    struct descant_stats s;
+
+    if (!t->owned || descant_stats(t->job, &s) != DESCANT_OK)
+        return;
+    json_int(json, "rows_live", (int64_t)s.rows_live);
+    json_int(json, "rows_evicted", (int64_t)s.rows_evicted);
+    json_int(json, "rows_refused", (int64_t)s.rows_refused);
+}
+
 static void print_synchronisation(struct trainer *t)
 {
     const struct train_result *r = t->result;
@@ -189,6 +216,7 @@ static void print_summary(struct trainer *t)
 
     print_training(t, resumed);
     print_synchronisation(t);
+    print_rows(t);
     if (t->bsp)
         print_bsp(t->out, r);
     if (r->figures.bad)
@@ -252,6 +280,7 @@ static void log_summary(struct trainer *t)
     json_real(&json, "stall_share", f->stall_share);
     if (t->owned)
         json_real(&json, "stall_rows", f->rows_stall_share);
+    log_rows(t, &json);
     json_real(&json, "gap_mean", merged(f->gap, f->rounds));
     json_real(&json, "exchange_p99_s", merged(f->exchange_s, f->rounds));
     if (f->missed > 0) {
