@@ -277,6 +277,10 @@ struct descant_owned {
     double spread;                  /* first values are uniform in [-spread, spread), */
     uint64_t seed;                  /* and follow from the seed and the row's number; */
     size_t zeros;                   /* but the first so many of a row are 0 */
+    double age;                     /* seconds for which a rank may use a copy of another
+                                       owner's row; 0: no copies */
+    size_t cached;                  /* rows that a rank keeps copies of, at most; 0: as
+                                       many as 16 MB hold, with their optimizer's state */
     int grows;                      /* 1: rows are named by any 64-bit numbers, and made
                                        by pushes; then also: */
     uint64_t memory;                /* bytes that the table may take on each rank (by its
@@ -325,7 +329,11 @@ DESCANT_API descant_status descant_owned_table(struct descant *job, const char *
  * FORKED. sync_cpu and sync_rate do not limit them.
  *
  * A rank reads its own pushes. ENDED: a rank that owns rows has gone, and its rows with
- * it. */
+ * it.
+ *
+ * With an age, a rank keeps copies of those rows of other owners that its batches have
+ * most often. It steps a copy by its own pushes, too, but sees those of others only when
+ * it asks again, once per age. After descant_finish all rows come from their owners. */
 struct descant_rows;
 DESCANT_API descant_status descant_rows_fetch(struct descant *job, int table,
                                               const uint64_t *rows, size_t n,
@@ -346,8 +354,9 @@ DESCANT_API descant_status descant_rows_drop(struct descant *job,
  * on one machine each trainer has. set: takes the records of those of n rows that this
  * rank owns, and passes over others, so that a job of any number of ranks can take what
  * another one has saved. Let no trainer fetch before all have set theirs: what was pushed
- * to a row is overwritten (descant_agree_any waits for all). What is pushed while another
- * thread calls next may be in a record or not. */
+ * to a row is overwritten (descant_agree_any waits for all), and a rank that has a copy of
+ * it may read that for the table's age. What is pushed while another thread calls next may
+ * be in a record or not. */
 DESCANT_API descant_status descant_owned_floats(struct descant *job, int table,
                                                 size_t *floats);
 DESCANT_API descant_status descant_owned_next(struct descant *job, int table,
@@ -579,6 +588,7 @@ struct descant_stats {
     /* of tables with owners; their bytes are in rows_bytes, gradients that were left out
        here in rows_bad */
     uint64_t rows_fetched, rows_pushed;     /* by this trainer */
+    uint64_t rows_cached;        /* of rows_fetched: read from copies */
     uint64_t rows_served;        /* that others have asked this rank for, or pushed to
                                     it */
     uint64_t rows_stall_ns;      /* time that callers have waited for rows, or for room to

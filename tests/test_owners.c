@@ -572,7 +572,7 @@ END_TEST
 START_TEST(bad_shapes_are_refused)
 {
     const struct descant_owned good = shape_of(5, 3, DESCANT_ROWS_ADAM);
-    struct descant_owned bad[21], grows = good;
+    struct descant_owned bad[24], grows = good;
 
     ck_assert(owned_check("t", &good, &silent));
     ck_assert(!owned_check("", &good, &silent) && !owned_check(NULL, &good, &silent) &&
@@ -580,7 +580,7 @@ START_TEST(bad_shapes_are_refused)
     let_grow(&grows);
     ck_assert(owned_check("t", &grows, &silent));
     for (int k = 0; k < N(bad); k++)
-        bad[k] = k < 14 ? good : grows;
+        bad[k] = k < 14 || k > 20 ? good : grows;
     bad[0].rows = 0;
     bad[1].rows = UINT64_MAX;
     bad[2].width = 0;
@@ -602,6 +602,10 @@ START_TEST(bad_shapes_are_refused)
     bad[18].admit = 1.01;
     bad[19].unused_s = NAN;
     bad[20].memory = UINT64_MAX;
+    bad[21].age = -1;
+    bad[22].age = NAN;
+    bad[23].age = 1;                    /* a record of 3 x 4096 floats is too long to be copied */
+    bad[23].width = 4096;
     for (int k = 0; k < N(bad); k++)
         ck_assert_msg(!owned_check("t", &bad[k], &silent), "shape %d", k);
 }
@@ -1056,7 +1060,8 @@ static void liar_collects(void)
 START_TEST(what_is_no_ask_is_refused)
 {
     static const char *const way = "in no known way", *const number = "another number of rows",
-                             *const length = "longer than an ask", *const others = "another rank's";
+                             *const length = "longer than an ask", *const others = "another rank's",
+                             *const none = "copies of a table that has none";
     static const struct {
         struct ask_head head;
         uint32_t row;
@@ -1064,7 +1069,8 @@ START_TEST(what_is_no_ask_is_refused)
         const char *const *why;
     } lies[] = {
         {{.kind = 0, .n = 1}, 0, 20, &way},
-        {{.kind = 3, .n = 1}, 0, 20, &way},
+        {{.kind = ASK_COPY + 1, .n = 1}, 0, 20, &way},
+        {{.kind = ASK_COPY, .n = 1}, 0, 20, &none},     /* these tables have no age */
         {{.kind = ASK_FETCH, .n = 0}, 0, 16, &number},
         {{.kind = ASK_FETCH, .n = 1}, 0, 16, &number},
         {{.kind = ASK_FETCH, .n = 1}, 0, 24, &number},
@@ -1170,7 +1176,7 @@ int main(void)
     tcase_add_loop_test(ranks, a_lost_owner_ends_it_for_all, 0, 2);
     tcase_add_test(ranks, a_rank_without_rows_ends_alone);
     tcase_add_test(ranks, calls_without_memory_fail_alone);
-    tcase_add_loop_test(liars, what_is_no_ask_is_refused, 0, 14);
+    tcase_add_loop_test(liars, what_is_no_ask_is_refused, 0, 15);
     tcase_add_test(liars, answers_that_nobody_takes_are_bounded);
     return run_cases(rows, ranks, liars, NULL);
 }

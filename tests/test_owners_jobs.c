@@ -25,6 +25,7 @@ static struct owners_page {
 
 static char address[300];
 static const char *plan = "shadow-ma", *shares;
+static double age;                      /* of copies; 0: none */
 static pid_t pids[MOST];
 static bool grows;                      /* the table whose rows are pushed */
 
@@ -36,6 +37,7 @@ static struct descant_owned shape(void)
     o.memory = grows ? 2 << 20 : 0;
     o.width = WIDTH;
     o.optimizer = DESCANT_ROWS_SGD;
+    o.age = age;
     return o;
 }
 
@@ -66,7 +68,20 @@ struct worker {
     int table, rank, size, thread;
     bool good;
     pthread_t id;
+    int mine[ROWS];                     /* that this worker has pushed */
 };
+
+/* A worker reads all that it has pushed, and nothing that nobody has. */
+static bool reads_what_was_pushed(const struct worker *me, const uint64_t *rows, const float *block)
+{
+    for (size_t k = 0; k < BATCH; k++)
+        for (int i = 0; i < WIDTH; i++) {
+            float times = block[k * WIDTH + (size_t)i] / (0.5f * (float)(i + 1));
+            if (times < (float)me->mine[rows[k]] || times > (float)page->pushed[rows[k]])
+                return false;
+        }
+    return true;
+}
 
 static bool push_batch(struct worker *me, struct rng *rng)
 {
@@ -86,8 +101,12 @@ static bool push_batch(struct worker *me, struct rng *rng)
     for (size_t k = 0; k < n; k++)
         for (int i = 0; i < WIDTH; i++)
             g[k * WIDTH + (size_t)i] = -(float)(i + 1);
-    for (size_t k = 0; k < n; k++)
+    if (!reads_what_was_pushed(me, rows, block))
+        return false;
+    for (size_t k = 0; k < n; k++) {
         page->pushed[rows[k]]++;
+        me->mine[rows[k]]++;
+    }
     return descant_rows_push(me->job, batch, g, 0.5) == DESCANT_OK;
 }
 
@@ -244,6 +263,7 @@ START_TEST(all_that_is_pushed_arrives_once)
         ck_assert_uint_ge(s->rows_fetched, THREADS * STEPS * BATCH + ROWS);
         ck_assert_uint_eq(s->rows_pushed, THREADS * STEPS * BATCH);
         ck_assert_uint_eq(s->rows_bad, 0);
+        ck_assert_uint_eq(s->rows_cached, 0);
         ck_assert(over_tcp() == (s->rows_served > 0) && over_tcp() == (s->rows_cpu_s > 0) &&
                   over_tcp() == (s->rows_bytes > 0));
         ck_assert_uint_eq(s->rows_evicted + s->rows_refused, 0);
@@ -268,6 +288,31 @@ START_TEST(a_table_that_grows_is_parted_by_shares)
         need_end(k, 0);
     for (int k = 0; k < 3; k++)
         ck_assert_int_le(abs((int)page->stats[k].rows_live - parts[k] * ROWS / 3), parts[k] * 150);
+}
+END_TEST
+
+/* Also where ranks keep copies, for so long that only finish makes them see what others have
+ * pushed, or for so short that copies are asked for again and again; on one machine there are
+ * none. */
+START_TEST(copies_lose_nothing)
+{
+    int size = 2 + _i % 2;
+
+    age = _i % 2 ? 3600 : 0.002;
+    grows = _i >= 4;
+    prepare(_i % 4 < 2);
+    for (int k = 0; k < size; k++)
+        begin(k, size, size);
+    for (int k = 0; k < size; k++)
+        need_end(k, 0);
+    for (int k = 0; k < size; k++) {
+        const struct descant_stats *s = &page->stats[k];
+        ck_assert_uint_le(s->rows_cached, THREADS * STEPS * BATCH);
+        if (age > 1)
+            ck_assert(over_tcp() == (s->rows_cached > THREADS * STEPS * BATCH / 4));
+        if (!over_tcp())
+            ck_assert_uint_eq(s->rows_cached, 0);
+    }
 }
 END_TEST
 
@@ -378,6 +423,10 @@ START_TEST(calls_that_cannot_be_are_refused)
 
     bad.width = 0;
     ck_assert_int_eq(descant_owned_table(job, "t", &bad, &table), DESCANT_INVALID);
+    bad = good;
+    bad.age = -1;
+    ck_assert_int_eq(descant_owned_table(job, "t", &bad, &table), DESCANT_INVALID);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "age is from 0 to 1e9 seconds"));
     ck_assert_int_eq(descant_owned_table(job, "t", NULL, &table), DESCANT_INVALID);
     ck_assert_int_eq(descant_owned_table(job, NULL, &good, &table), DESCANT_INVALID);
     ck_assert_int_eq(descant_owned_table(job, "t", &good, NULL), DESCANT_INVALID);
@@ -543,6 +592,7 @@ int main(void)
     find_self();
     tcase_add_loop_test(jobs, all_that_is_pushed_arrives_once, 0, 20);
     tcase_add_test(jobs, a_table_that_grows_is_parted_by_shares);
+    tcase_add_loop_test(jobs, copies_lose_nothing, 0, 8);
     tcase_add_test(jobs, one_that_comes_late_owns_none);
     tcase_add_loop_test(jobs, an_owner_that_closes_early_ends_it_for_all, 0, 2);
     tcase_add_test(jobs, one_without_rows_parts_alone);

@@ -69,8 +69,9 @@ OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam")      # of rows with o
 class Owned(ctypes.Structure):
     _fields_ = [("rows", _U64), ("width", ctypes.c_size_t), ("optimizer", _INT), ("wire", _INT),
                 ("momentum", _F64), ("beta1", _F64), ("beta2", _F64), ("epsilon", _F64),
-                ("spread", _F64), ("seed", _U64), ("zeros", ctypes.c_size_t), ("grows", _INT),
-                ("memory", _U64), ("admit", _F64), ("unused_s", _F64)]
+                ("spread", _F64), ("seed", _U64), ("zeros", ctypes.c_size_t), ("age", _F64),
+                ("cached", ctypes.c_size_t), ("grows", _INT), ("memory", _U64), ("admit", _F64),
+                ("unused_s", _F64)]
 
 
 class Members(ctypes.Structure):
@@ -89,7 +90,7 @@ class Stats(ctypes.Structure):
                [(name, _F64) for name in ("rows_age_s", "outer_rate", "outer_momentum",
                                           "outer_cosine")] + \
                [(name, _U64) for name in ("missed", "merged", "rows_fetched", "rows_pushed",
-                                          "rows_served", "rows_stall_ns")] + \
+                                          "rows_cached", "rows_served", "rows_stall_ns")] + \
                [("rows_cpu_s", _F64)] + \
                [(name, _U64) for name in ("rows_live", "rows_evicted", "rows_refused")]
 

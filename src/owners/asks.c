@@ -10,12 +10,18 @@ size_t ask_room(const struct ask *ask)
     return sizeof *ask + ((size_t)ASK_LEAST << ask->size);
 }
 
-void ask_give(struct service *s, struct ask *ask)
+static void give(struct service *s, struct ask *ask)
 {
     pthread_mutex_lock(&s->lock);
     ask->next = s->free_asks[ask->size];
     s->free_asks[ask->size] = ask;
     pthread_mutex_unlock(&s->lock);
+}
+
+void ask_let_go(struct service *s, struct ask *ask)
+{
+    if (atomic_fetch_sub(&ask->held, 1) == 1)
+        give(s, ask);
 }
 
 static struct ask *make_ask(struct service *s, int size)
@@ -47,6 +53,7 @@ struct ask *ask_take(struct service *s, size_t message, size_t answer)
         ask = make_ask(s, size);
     if (ask && memory_grow(&ask->answer, &ask->answer_room, 0, answer, 1)) {
         ask->next = NULL;
+        atomic_store(&ask->held, 1);
         ask->out = (struct owners_op){OP_ASKED, ask};
         ask->in = (struct owners_op){OP_ANSWER, ask};
         ask->sent = false;
@@ -54,7 +61,7 @@ struct ask *ask_take(struct service *s, size_t message, size_t answer)
         return ask;
     }
     if (ask)
-        ask_give(s, ask);
+        give(s, ask);
     log_fail(&s->log, DESCANT_MEMORY, "no memory for rows on their way");
     return NULL;
 }
@@ -64,6 +71,7 @@ void ask_post(struct service *s, struct ask *ask)
     if (!ask->batch)
         atomic_fetch_add(&s->queued, ask_room(ask));
     pthread_mutex_lock(&s->lock);
+    ask->number = ++s->posted;
     *s->inbox_last = ask;
     s->inbox_last = &ask->next;
     pthread_mutex_unlock(&s->lock);
@@ -127,15 +135,37 @@ bool asks_send_waiting(struct service *s, int rank)
     return true;
 }
 
+/* A record goes to the row's place in the batch, and to its copy, if that can follow what
+ * is pushed. */
+static void take_record(struct copies *copies, const struct ask *ask, size_t k)
+{
+    const struct descant_rows *batch = ask->batch;
+    const unsigned char *from = ask->answer + k * ask->row_bytes;
+    uint32_t place = batch->places[ask->at + k], follows;
+    size_t width = batch->table->shape.width;
+    float record[OWNED_COPIED];
+
+    memcpy(&follows, from, sizeof follows);
+    memcpy(record, from + sizeof follows, ask->row_bytes - sizeof follows);
+    memcpy(batch->block + place * width, record, width * sizeof *record);
+    if (follows)
+        copies_fill(copies, batch->rows[place], ask->number, record);
+    else
+        copies_forget(copies, batch->rows[place]);
+}
+
 /* The answer's rows go to their places in the batch's block. */
-static void scatter(const struct ask *ask)
+static void scatter(const struct service *s, const struct ask *ask)
 {
     struct descant_rows *batch = ask->batch;
     const uint32_t *places = batch->places + ask->at;
 
     for (size_t k = 0; k < ask->n; k++)
-        owned_decode(batch->table, ask->answer + k * ask->row_bytes,
-                     batch->block + places[k] * batch->table->shape.width);
+        if (ask->kind == ASK_COPY)
+            take_record(copies_of(s, batch->table), ask, k);
+        else
+            owned_decode(batch->table, ask->answer + k * ask->row_bytes,
+                         batch->block + places[k] * batch->table->shape.width);
 }
 
 bool asks_ended(struct service *s, struct ask *ask, const struct link_ended *ended)
@@ -149,14 +179,14 @@ bool asks_ended(struct service *s, struct ask *ask, const struct link_ended *end
                             ask->n, ended->bytes);
     if (answer) {
         owners_count(&s->stats.bytes, ended->bytes);
-        scatter(ask);
+        scatter(s, ask);
     }
     *(answer ? &ask->answered : &ask->sent) = true;
     if (!ask->sent || !ask->answered)
         return true;
     if (!batch)
         no_more_queued(s, ask_room(ask));
-    ask_give(s, ask);
+    ask_let_go(s, ask);
     s->n_asks--;
     if (!batch)
         return true;

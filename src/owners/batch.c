@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A batch of rows, as callers use it. Rows that lie here are read when the caller waits,
- * and stepped when it pushes, by the caller's own thread. */
+ * and stepped when it pushes, by the caller's own thread. Rows that have copies here are
+ * read when they are fetched, as others are then on their way. */
 #include "owners/service.h"
 
 #include <string.h>
@@ -15,7 +16,8 @@ static void say_wait(const struct service *s, const struct descant_rows *batch)
     char ranks[200] = "";
 
     for (int k = 0; k < s->map.size; k++)
-        if (k != s->rank && batch->first[k + 1] > batch->first[k])
+        if (k != s->rank && batch->first[(k + 1) * COPY_USES] >
+                                batch->first[k * COPY_USES + COPY_ASK])
             snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), "%s%d",
                      *ranks ? ", " : "", k);
     log_say(&s->log, DESCANT_WARNING,
@@ -48,6 +50,7 @@ void batches_fini(struct service *s)
     for (struct descant_rows *batch = s->made, *next; batch; batch = next) {
         next = batch->next_made;
         memory_give(batch->rows);
+        memory_give(batch->uses);
         memory_give(batch->places);
         memory_give(batch->block);
         memory_give(batch->first);
@@ -57,14 +60,17 @@ void batches_fini(struct service *s)
 
 static bool reserve(struct descant_rows *batch, size_t n, size_t width, int owners)
 {
-    size_t rows = batch->room, places = batch->room;
+    size_t rows = batch->room, places = batch->room, uses = batch->room;
 
     if (!batch->first)
-        batch->first = memory_take_array((size_t)owners + 1, sizeof *batch->first);
+        batch->first =
+            memory_take_array((size_t)owners * COPY_USES + 1, sizeof *batch->first);
     if (!batch->first || !memory_grow(&batch->rows, &rows, 0, n, sizeof *batch->rows) ||
+        !memory_grow(&batch->uses, &uses, 0, n, sizeof *batch->uses) ||
         !memory_grow(&batch->places, &places, 0, n, sizeof *batch->places))
         return false;
     batch->room = rows < places ? rows : places;
+    batch->room = batch->room < uses ? batch->room : uses;
     return memory_grow(&batch->block, &batch->floats, 0, n * width,
                        sizeof *batch->block);
 }
@@ -104,26 +110,54 @@ static struct descant_rows *take(struct service *s, size_t n, size_t width)
 
 /* --- by owner --- */
 
-/* places: the rows of owner k are places[first[k], first[k + 1]), in their order. */
-static void group(struct descant_rows *batch, const struct service *s)
+/* Rows that have copies are read from them now. */
+static void look_at_copies(struct service *s, struct descant_rows *batch,
+                           struct copies *copies)
 {
-    int owners = s->map.size;
+    const struct owned *table = batch->table;
+    uint64_t now = s->now_ns(), cached = 0;
+
+    for (size_t k = 0; k < batch->n; k++) {
+        if (k + OWNED_AHEAD < batch->n)
+            copies_ask_for(copies, batch->rows[k + OWNED_AHEAD]);
+        if (owned_here(table, batch->rows[k]))
+            continue;
+        float *row = batch->block + k * table->shape.width;
+        enum copy_use use = copies_look(copies, batch->rows[k], now, row);
+        batch->uses[k] = (unsigned char)use;
+        cached += use == COPY_READ;
+    }
+    owners_count(&s->stats.cached, cached);
+}
+
+static size_t bucket_of(const struct descant_rows *batch, size_t k)
+{
+    size_t owner = (size_t)owned_owner(batch->table, batch->rows[k]);
+
+    return owner * COPY_USES + batch->uses[k];
+}
+
+/* places: the rows of owner k are places[first[b], first[b + COPY_USES]) with b = k
+ * COPY_USES, by their use, and in their order. */
+static void group(struct descant_rows *batch, int owners, bool copies)
+{
+    int buckets = owners * COPY_USES;
     size_t *first = batch->first;
 
-    memset(first, 0, ((size_t)owners + 1) * sizeof *first);
-    if (owners == 1) {
+    memset(first, 0, ((size_t)buckets + 1) * sizeof *first);
+    if (owners == 1 && !copies) {
         for (size_t k = 0; k < batch->n; k++)
             batch->places[k] = (uint32_t)k;
-        first[1] = batch->n;
+        first[COPY_USES] = batch->n;
         return;
     }
     for (size_t k = 0; k < batch->n; k++)
-        first[owned_owner(batch->table, batch->rows[k]) + 1]++;
-    for (int k = 0; k < owners; k++)
+        first[bucket_of(batch, k) + 1]++;
+    for (int k = 0; k < buckets; k++)
         first[k + 1] += first[k];
     for (size_t k = 0; k < batch->n; k++)
-        batch->places[first[owned_owner(batch->table, batch->rows[k])]++] = (uint32_t)k;
-    memmove(first + 1, first, (size_t)owners * sizeof *first);
+        batch->places[first[bucket_of(batch, k)]++] = (uint32_t)k;
+    memmove(first + 1, first, (size_t)buckets * sizeof *first);
     first[0] = 0;
 }
 
@@ -133,19 +167,29 @@ static size_t own(const struct service *s, const struct descant_rows *batch, siz
     *at = 0;
     if (s->rank >= s->map.size)
         return 0;
-    *at = batch->first[s->rank];
-    return batch->first[s->rank + 1] - batch->first[s->rank];
+    *at = batch->first[s->rank * COPY_USES];
+    return batch->first[(s->rank + 1) * COPY_USES] - *at;
 }
 
 /* --- asks --- */
 
+/* What owners are asked. */
+struct asking {
+    struct service *s;
+    struct descant_rows *batch;
+    enum ask_kind kind;
+    const float *gradients;             /* of a push */
+    float rate;
+    struct copies *copies;              /* that a push steps; NULL: there are none */
+};
+
 /* Rows that one ask can have. */
-static size_t most_of(const struct owned *table, bool pushes)
+static size_t most_of(const struct owned *table, enum ask_kind kind)
 {
-    size_t id = row_id_bytes(table), row = owned_row_bytes(table);
+    size_t id = row_id_bytes(table), row = ask_row_bytes(table, kind);
     size_t room = ASK_BYTES - sizeof(struct ask_head);
 
-    if (pushes)
+    if (kind == ASK_PUSH)
         return room / (id + row);
     return room / id < ASK_BYTES / row ? room / id : ASK_BYTES / row;
 }
@@ -188,52 +232,109 @@ static void wait_for_room(struct service *s)
         owners_count(&s->stats.stall_ns, clock_now_ns() - began);
 }
 
-/* Asks an owner for n rows, from places[at] on, or, with gradients, pushes these. */
-static bool ask_one(struct service *s, struct descant_rows *batch, const float *gradients,
-                    struct ask_head head, int owner, size_t at)
+/* Posts a push, and steps copies by its gradients as they travel, so that they step as
+ * the owner does. */
+static void post_push(const struct asking *a, struct ask *ask, size_t at, size_t n)
 {
+    const uint64_t *rows = a->batch->rows;
+    const uint32_t *places = a->batch->places + at;
+    size_t row = owned_row_bytes(a->batch->table);
+    const unsigned char *g = ask->message + ask->bytes - n * row;
+
+    if (a->copies)
+        atomic_fetch_add(&ask->held, 1);
+    ask_post(a->s, ask);
+    if (!a->copies)
+        return;
+    for (size_t k = 0; k < n; k++) {
+        if (k + OWNED_AHEAD < n)
+            copies_ask_for(a->copies, rows[places[k + OWNED_AHEAD]]);
+        copies_push(a->copies, rows[places[k]], ask->number, g + k * row, a->rate);
+    }
+    ask_let_go(a->s, ask);
+}
+
+/* Asks an owner for n rows, from places[at] on, or pushes their gradients. */
+static bool ask_one(const struct asking *a, int owner, size_t at, size_t n)
+{
+    struct descant_rows *batch = a->batch;
     struct owned *table = batch->table;
-    size_t n = head.n, ids = n * row_id_bytes(table), rows = n * owned_row_bytes(table);
-    struct ask *ask = ask_take(s, sizeof head + ids + (gradients ? rows : 0),
-                               gradients ? 0 : rows);
+    bool pushes = a->kind == ASK_PUSH;
+    size_t row = ask_row_bytes(table, a->kind), ids = n * row_id_bytes(table);
+    struct ask_head head = {.kind = (uint8_t)a->kind, .n = (uint32_t)n, .rate = a->rate,
+                            .table = (uint16_t)(table - a->s->tables)};
+    struct ask *ask = ask_take(a->s, sizeof head + ids + (pushes ? n * row : 0),
+                               pushes ? 0 : n * row);
 
     if (!ask)
         return false;
+    ask->kind = a->kind;
     ask->owner = owner;
-    ask->batch = gradients ? NULL : batch;
+    ask->batch = pushes ? NULL : batch;
     ask->at = at;
     ask->n = n;
-    ask->row_bytes = owned_row_bytes(table);
+    ask->row_bytes = row;
     memcpy(ask->message, &head, sizeof head);
     put_ids(ask->message + sizeof head, batch, at, n);
     ask->bytes = sizeof head + ids;
-    if (gradients) {
-        wait_for_room(s);
-        put_gradients(ask->message + ask->bytes, batch, gradients, at, n);
-        ask->bytes += rows;
+    if (pushes) {
+        wait_for_room(a->s);
+        put_gradients(ask->message + ask->bytes, batch, a->gradients, at, n);
+        ask->bytes += n * row;
+        post_push(a, ask, at, n);
     } else {
         atomic_fetch_add(&batch->held, 1);
         atomic_fetch_add(&batch->missing, 1);
+        ask_post(a->s, ask);
     }
-    ask_post(s, ask);
     return true;
 }
 
-/* Asks for, or pushes, the rows of other owners. */
-static bool ask_all(struct service *s, struct descant_rows *batch, const float *gradients,
-                    float rate)
+/* Asks an owner for the rows from places[at] to places[end]. */
+static bool ask_some(const struct asking *a, int owner, size_t at, size_t end)
 {
-    size_t most = most_of(batch->table, gradients != NULL);
-    struct ask_head head = {.kind = gradients ? ASK_PUSH : ASK_FETCH, .rate = rate,
-                            .table = (uint16_t)(batch->table - s->tables)};
+    size_t most = most_of(a->batch->table, a->kind), n;
+
+    for (; at < end; at += n) {
+        n = end - at < most ? end - at : most;
+        if (!ask_one(a, owner, at, n))
+            break;
+    }
+    bool good = at == end;
+    for (; at < end && a->kind == ASK_COPY; at++)
+        copies_forget(a->copies, a->batch->rows[a->batch->places[at]]);
+    return good;
+}
+
+/* Asks other owners for rows, and for records that become copies. */
+static bool fetch_all(struct service *s, struct descant_rows *batch,
+                      struct copies *copies)
+{
+    const struct asking rows = {.s = s, .batch = batch, .kind = ASK_FETCH};
+    const struct asking records = {.s = s, .batch = batch, .kind = ASK_COPY,
+                                   .copies = copies};
     bool good = true;
 
     for (int owner = 0; owner < s->map.size; owner++) {
-        size_t at = batch->first[owner], end = batch->first[owner + 1];
-        for (; good && owner != s->rank && at < end; at += head.n) {
-            head.n = (uint32_t)(end - at < most ? end - at : most);
-            good = ask_one(s, batch, gradients, head, owner, at);
-        }
+        const size_t *first = batch->first + owner * COPY_USES;
+        if (owner == s->rank)
+            continue;
+        good &= ask_some(&records, owner, first[COPY_ASK], first[COPY_ASK + 1]);
+        good &= ask_some(&rows, owner, first[COPY_FETCH], first[COPY_FETCH + 1]);
+    }
+    service_wake(s);
+    return good;
+}
+
+static bool push_all(const struct asking *a)
+{
+    struct service *s = a->s;
+    bool good = true;
+
+    for (int owner = 0; good && owner < s->map.size; owner++) {
+        const size_t *first = a->batch->first + owner * COPY_USES;
+        if (owner != s->rank)
+            good = ask_some(a, owner, first[0], first[COPY_USES]);
     }
     service_wake(s);
     return good;
@@ -268,9 +369,13 @@ descant_status batch_fetch(struct service *s, int table, const uint64_t *rows, s
     batch->n = n;
     if (n)
         memcpy(batch->rows, rows, n * sizeof *rows);
-    group(batch, s);
+    struct copies *copies = atomic_load(&s->past_copies) ? NULL : copies_of(s, of);
+    memset(batch->uses, COPY_FETCH, n);
+    if (copies)
+        look_at_copies(s, batch, copies);
+    group(batch, s->map.size, copies != NULL);
     owners_count(&s->stats.fetched, n);
-    if (!ask_all(s, batch, NULL, 0)) {
+    if (!fetch_all(s, batch, copies)) {
         batch_let_go(s, batch);
         return DESCANT_MEMORY;
     }
@@ -301,11 +406,14 @@ float *batch_wait(struct service *s, struct descant_rows *batch)
 descant_status batch_push(struct service *s, struct descant_rows *batch,
                           const float *gradients, float rate)
 {
+    const struct asking pushes = {.s = s, .batch = batch, .kind = ASK_PUSH,
+                                  .gradients = gradients, .rate = rate,
+                                  .copies = copies_of(s, batch->table)};
     size_t at, n = own(s, batch, &at);
     uint64_t bad_row = 0;
 
     owners_count(&s->stats.pushed, batch->n);
-    bool pushed = ask_all(s, batch, gradients, rate);
+    bool pushed = push_all(&pushes);
     size_t bad = owned_push(batch->table, batch->rows, batch->places + at, n, gradients,
                             rate, &bad_row);
     owners_bad(s, batch->table, bad, bad_row);

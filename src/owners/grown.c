@@ -106,18 +106,37 @@ void grown_read(const struct owned *table, const uint64_t *rows, const uint32_t 
     }
 }
 
-/* The row is there; or it is made, if it is admitted. */
-static bool there_or_made(struct owned *table, struct slab_row *row)
+/* What a row begins with. */
+static void first_record(const struct owned *table, uint64_t id, float *record)
 {
     size_t width = table->shape.width;
 
+    owned_first(table, id, record);
+    memset(record + width, 0, (table->record - width) * sizeof *record);
+}
+
+bool grown_record(const struct owned *table, uint64_t id, float *record)
+{
+    struct slab_row row = {.now_ns = now_for(table)};
+
+    open_row(table, id, &row);
+    bool there = row.record != NULL;
+    if (there)
+        memcpy(record, row.record, table->record * sizeof *record);
+    slab_close(&table->slab, &row);
+    if (!there)
+        first_record(table, id, record);
+    return there || table->shape.admit >= 1;
+}
+
+/* The row is there; or it is made, if it is admitted. */
+static bool there_or_made(struct owned *table, struct slab_row *row)
+{
     if (row->record)
         return true;
     if (!slab_admits(&table->slab, row, table->shape.admit))
         return false;
-    float *record = slab_make(&table->slab, row);
-    owned_first(table, row->id, record);
-    memset(record + width, 0, (table->record - width) * sizeof *record);
+    first_record(table, row->id, slab_make(&table->slab, row));
     slab_keep(&table->slab, row);
     return true;
 }

@@ -18,6 +18,7 @@ void grown_ask_for(const struct owned *table, const uint64_t *rows,
                    const uint32_t *places, size_t k, size_t n);
 void grown_read(const struct owned *table, const uint64_t *rows, const uint32_t *places,
                 size_t n, float *out);
+bool grown_record(const struct owned *table, uint64_t row, float *record);
 size_t grown_push(struct owned *table, const uint64_t *rows, const uint32_t *places,
                   size_t n, const float *gradients, float rate, uint64_t *bad_row);
 void grown_set(struct owned *table, uint64_t row, const float *record);

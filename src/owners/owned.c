@@ -30,6 +30,11 @@ static const char *fault_of(const struct descant_owned *shape)
         return "epsilon is a number, and not negative";
     if (!(shape->spread >= 0 && shape->spread < 1e30))
         return "spread is a number, and not negative";
+    if (!(shape->age >= 0 && shape->age <= 1e9))
+        return "age is from 0 to 1e9 seconds";
+    if (shape->age > 0 && shape->width + owned_state(shape) > OWNED_COPIED)
+        return "a row of more than 8191 floats, with its optimizer's state, has no "
+               "copies: set age to 0";
     return NULL;
 }
 
@@ -163,6 +168,20 @@ void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t 
         else
             owned_first(table, rows[at], out + at * width);
     }
+}
+
+bool owned_record(const struct owned *table, uint64_t row, float *record)
+{
+    if (table->shape.grows)
+        return grown_record(table, row, record);
+    size_t number = number_of(table, row);
+    if (is_born(table, number)) {
+        table->kernels->copy(record, record_at(table, number), table->record);
+        return true;
+    }
+    memset(record, 0, table->record * sizeof *record);
+    owned_first(table, row, record);
+    return true;
 }
 
 size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *places,

@@ -26,6 +26,7 @@
 #include "owners/slab.h"
 
 enum { OWNED_SLICES = 1024, OWNED_MOST = 256 /* tables */, OWNED_WIDEST = 4096 };
+enum { OWNED_COPIED = 8191 };           /* floats of a record that others may copy */
 
 struct owned_map {
     int size;                           /* ranks that own rows: 0 to size - 1 */
@@ -124,11 +125,16 @@ void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t 
 size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *places,
                   size_t n, const float *gradients, float rate, uint64_t *bad_row);
 
+/* The record of a row that is here, or what its first push begins with. False: there is
+ * no such row, and a push may be refused. */
+bool owned_record(const struct owned *table, uint64_t row, float *record);
+
 /* --- steps.c: one row --- */
 
 size_t owned_state(const struct descant_owned *shape);  /* floats of the optimizer's */
 void owned_first(const struct owned *table, uint64_t row, float *out);  /* its values */
-void owned_step(struct owned *table, float *record, const float *g, float rate);
+/* By a finite gradient; of the table it reads the shape. */
+void owned_step(const struct owned *table, float *record, const float *g, float rate);
 
 /* --- codec.c: a row as it travels --- */
 

@@ -59,14 +59,16 @@ static const char *read_ask(const struct service *s, const unsigned char *messag
     if (bytes > ASK_BYTES || bytes < sizeof *head)
         return "what it asks is longer than an ask, or shorter than its head";
     memcpy(&ask->head, message, sizeof *head);
-    if ((head->kind != ASK_FETCH && head->kind != ASK_PUSH) ||
+    if (head->kind < ASK_FETCH || head->kind > ASK_COPY ||
         head->table >= s->n_tables || !isfinite(head->rate))
         return "it asks for no table that there is, or in no known way";
     ask->table = &s->tables[head->table];
-    size_t id = row_id_bytes(ask->table), row = owned_row_bytes(ask->table);
+    if (head->kind == ASK_COPY && !(ask->table->shape.age > 0))
+        return "it asks for copies of a table that has none";
+    size_t id = row_id_bytes(ask->table), row = ask_row_bytes(ask->table, head->kind);
     size_t n = head->n, each = id + (head->kind == ASK_PUSH ? row : 0);
     if (n == 0 || n > ASK_BYTES / each || bytes != sizeof *head + n * each ||
-        (head->kind == ASK_FETCH && n > ASK_BYTES / row))
+        (head->kind != ASK_PUSH && n > ASK_BYTES / row))
         return "it asks for another number of rows than it names, or for too many";
     for (size_t k = 0; k < n; k++) {
         s->asked[k] = 0;
@@ -93,7 +95,7 @@ static struct answer *make_answer(struct service *s)
 static bool answer(struct service *s, int rank, const struct read_ask *ask)
 {
     struct answer *answer = s->free_answers;
-    size_t row = owned_row_bytes(ask->table), bytes = ask->head.n * row;
+    size_t row = ask_row_bytes(ask->table, ask->head.kind), bytes = ask->head.n * row;
 
     if (answer)
         s->free_answers = answer->next;
@@ -105,6 +107,12 @@ static bool answer(struct service *s, int rank, const struct read_ask *ask)
     answer->rank = rank;
     for (size_t k = 0; k < ask->head.n; k++) {
         owned_ask_for(ask->table, s->asked, NULL, k + OWNED_AHEAD, ask->head.n);
+        if (ask->head.kind == ASK_COPY) {
+            uint32_t follows = owned_record(ask->table, s->asked[k], s->row);
+            memcpy(answer->rows + k * row, &follows, sizeof follows);
+            memcpy(answer->rows + k * row + sizeof follows, s->row, row - sizeof follows);
+            continue;
+        }
         owned_read(ask->table, &s->asked[k], NULL, 1, s->row);
         owned_encode(ask->table, s->row, answer->rows + k * row, NULL);
     }
@@ -124,7 +132,7 @@ static bool serve(struct service *s, const struct lane *lane, const char **no_as
         return false;
     owners_count(&s->stats.served, ask.head.n);
     owners_count(&s->stats.bytes, lane->bytes);
-    if (ask.head.kind == ASK_FETCH)
+    if (ask.head.kind != ASK_PUSH)
         return answer(s, lane->rank, &ask);
     row = owned_row_bytes(ask.table);
     for (size_t k = 0; k < ask.head.n; k++) {

@@ -19,6 +19,7 @@ descant_status service_init(struct service *s, struct link *link,
     pthread_mutex_init(&s->lock, NULL);
     s->inbox_last = &s->inbox;
     s->blames = -1;
+    s->now_ns = clock_now_ns;
     owned_map_make(&s->map, owners);
     if (!link)
         return DESCANT_OK;
@@ -30,7 +31,7 @@ descant_status service_init(struct service *s, struct link *link,
                                                                  : s->n_lanes;
     s->peers = memory_take_array((size_t)place->size, sizeof *s->peers);
     s->asked = memory_take_array(ASK_BYTES / sizeof(uint32_t), sizeof *s->asked);
-    s->row = memory_take_array(OWNED_WIDEST, sizeof *s->row);
+    s->row = memory_take_array(OWNED_COPIED, sizeof *s->row);
     if (!s->peers || !s->asked || !s->row)
         return log_fail(log, DESCANT_MEMORY, "no memory for the rows of %d ranks",
                         place->size);
@@ -46,6 +47,9 @@ void service_fini(struct service *s)
     serve_fini(s);
     asks_fini(s);
     batches_fini(s);
+    for (int k = 0; s->copies && k < s->n_tables; k++)
+        copies_destroy(s->copies[k]);
+    memory_give(s->copies);
     memory_give(s->peers);
     memory_give(s->asked);
     memory_give(s->row);
@@ -62,6 +66,11 @@ void service_give_up(struct service *s)
 {
     atomic_store(&s->gives_up, true);
     service_wake(s);
+}
+
+void service_past_copies(struct service *s)
+{
+    atomic_store(&s->past_copies, true);
 }
 
 void service_lose(struct service *s, int rank)
@@ -114,10 +123,36 @@ static bool open_all(struct service *s)
     return true;
 }
 
+/* Of tables that have an age, where other ranks own rows. */
+static descant_status make_copies(struct service *s)
+{
+    bool owns_all = s->rank < s->map.size && s->map.slices[s->rank] == OWNED_SLICES;
+    bool any = false;
+
+    for (int k = 0; k < s->n_tables; k++)
+        any |= s->link && !owns_all && s->tables[k].shape.age > 0;
+    if (!any)
+        return DESCANT_OK;
+    s->copies = memory_take_array((size_t)s->n_tables, sizeof *s->copies);
+    for (int k = 0; s->copies && k < s->n_tables; k++) {
+        if (!(s->tables[k].shape.age > 0))
+            continue;
+        s->copies[k] = copies_create(&s->tables[k]);
+        if (!s->copies[k])
+            return log_fail(&s->log, DESCANT_MEMORY, "no memory for copies of rows of "
+                            "table '%s': set fewer as `cached`", s->tables[k].name);
+    }
+    return s->copies ? DESCANT_OK
+                     : log_fail(&s->log, DESCANT_MEMORY, "no memory for copies of rows");
+}
+
 descant_status service_open(struct service *s, struct owned *tables, int n_tables)
 {
     s->tables = tables;
     s->n_tables = n_tables;
+    descant_status status = make_copies(s);
+    if (status != DESCANT_OK)
+        return status;
     return !s->link || open_all(s) ? DESCANT_OK : (descant_status)atomic_load(&s->status);
 }
 

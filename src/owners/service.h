@@ -7,12 +7,15 @@
  *   asks.c      asks on their way: sent, and answered
  *   serve.c     the owner's side: what others ask is answered in the order in which it
  *               came
+ *   copies.c    copies of hot rows of other owners (copies.h)
  *   service.c   a turn over a link, by the service's thread; peers; the end
  *   carry.c     what all of these use: the link, failure, a batch's end
  *
  * Any thread may use batches; one thread at a time turns. A caller fills an ask, and puts
- * it in the service's inbox (locked). From then on it is the turning thread's, until the
- * link has ended both its messages, and then anybody's again (locked). An answer goes to
+ * it in the service's inbox (locked), which gives it its number. From then on it is the
+ * turning thread's, until the link has ended both its messages, and then anybody's again
+ * (locked). A caller that steps copies by the gradients of its push holds the ask, too,
+ * and reads it; the last of the two to let go gives it back. An answer goes to
  * its batch's block; then `missing` goes down (release), and a caller that finds it 0
  * (acquire) has all rows. A batch is held by its caller and by each answer that is to
  * come; the last of them to let go gives it back. Memory that a failed service leaves
@@ -21,7 +24,7 @@
 #define SERVICE_H
 
 #include "link/link.h"
-#include "owners/owned.h"
+#include "owners/copies.h"
 
 #include <pthread.h>
 
@@ -32,11 +35,13 @@ enum { ASK_LEAST = 1 << 10, ASK_SIZES = 6 };    /* room of asks: 1, 2, 4 … 32 
 enum { OWNERS_LANES = 16 };             /* asks of one peer that this rank has room for */
 enum { OWNERS_ANSWERS = 256 };          /* to one peer at a time */
 enum owners_tag { OWNERS_ASK, OWNERS_ANSWER, OWNERS_DONE };
-enum ask_kind { ASK_FETCH = 1, ASK_PUSH };
+enum ask_kind { ASK_FETCH = 1, ASK_PUSH, ASK_COPY };
 
 /* An ask: this, then n rows (uint64_t, or uint32_t in tables of at most 2^32 rows that do
- * not grow), and
- * in a push n gradients. The answer to a fetch is the rows' values, in that order. */
+ * not grow), and in a push n gradients. The answer to a fetch is the rows' values, in
+ * that order. An ask for copies is answered by records, each after a uint32_t, which is 0
+ * where a push may be refused, so that a copy cannot follow. Records are floats on every
+ * wire, since many small steps go on from them, and one stands for many fetches. */
 struct ask_head {
     uint8_t kind, unused;
     uint16_t table;
@@ -51,9 +56,10 @@ struct descant_rows {
     struct owned *table;
     size_t n, room, floats;             /* room: rows; floats: of block */
     uint64_t *rows;                     /* (room) */
-    uint32_t *places;                   /* (room) by owner, in their order */
+    unsigned char *uses;                /* (room) of copies: enum copy_use of a row */
+    uint32_t *places;                   /* (room) by owner and use, in their order */
     float *block;
-    size_t *first;                      /* (owners + 1) in places */
+    size_t *first;                      /* (owners, COPY_USES), and the end: in places */
     _Atomic uint32_t missing;           /* asks without an answer; a futex */
     _Atomic uint32_t held;              /* by so many: see above */
 };
@@ -72,11 +78,14 @@ struct owners_op {
 
 struct ask {
     struct ask *next, *next_made;
+    enum ask_kind kind;
+    uint64_t number;                    /* of those that were posted; its poster writes */
     struct descant_rows *batch;         /* NULL: a push */
     size_t at, n;                       /* batch->places that it asks for */
     size_t bytes, row_bytes;            /* row_bytes: of a row in the answer */
     int owner;
     bool sent, answered;
+    _Atomic uint32_t held;              /* by the link, and by the caller: see above */
     struct owners_op out, in;
     int size;                           /* of ASK_SIZES */
     size_t answer_room;
@@ -114,6 +123,7 @@ struct owners_peer {
 
 struct owners_stats {                   /* relaxed: figures */
     _Atomic uint64_t fetched, pushed;   /* rows, by this rank's callers */
+    _Atomic uint64_t cached;            /* of those fetched: read from copies */
     _Atomic uint64_t served;            /* rows that others asked for or pushed */
     _Atomic uint64_t bytes;             /* sent and received */
     _Atomic uint64_t bad;               /* gradients with NaN or Inf, at the owner */
@@ -124,14 +134,21 @@ struct owners_stats {                   /* relaxed: figures */
 struct service {
     struct log log;
     struct owned *tables;
+    struct copies **copies;             /* (n_tables) NULL: the table has none */
     int n_tables;
     struct owned_map map;
     int rank;
     struct owners_stats stats;
     /* callers: */
-    pthread_mutex_t lock;               /* guards the next three lines */
+    uint64_t (*now_ns)(void);           /* for the age of copies: clock_now_ns, but in
+                                           tests */
+    _Atomic bool past_copies;           /* fetches go to the owners. Set once, by
+                                           service_past_copies; a fetch that reads it
+                                           earlier may still use copies */
+    pthread_mutex_t lock;               /* guards the next four lines */
     struct descant_rows *free, *made;   /* made: all, for fini */
     struct ask *inbox, **inbox_last;
+    uint64_t posted;                    /* asks so far */
     struct ask *free_asks[ASK_SIZES], *made_asks;
     _Atomic size_t queued;              /* bytes of pushes' asks on their way */
     _Atomic uint32_t unqueued;          /* rung when these become few enough; a futex */
@@ -155,7 +172,7 @@ struct service {
     int n_asks;                         /* sent or waiting, and not answered */
     struct answer *free_answers, *made_answers;
     uint64_t *asked;                    /* rows of the ask that is served, */
-    float *row;                         /* and one of them */
+    float *row;                         /* and one of them, or its record */
     uint64_t ends_ns;                   /* since then it ends; 0 */
 };
 
@@ -180,6 +197,7 @@ void service_sleep(struct service *s, uint64_t most_ns, uint32_t *bell);
 void service_wake(struct service *s);   /* any thread */
 void service_end(struct service *s);    /* any thread */
 void service_give_up(struct service *s);        /* any thread: it fails */
+void service_past_copies(struct service *s);    /* any thread: no copy is read again */
 /* Any thread: a rank has gone, or is silent for too long, as another link knows. */
 void service_lose(struct service *s, int rank);
 /* After FAILED: lets the others know that this rank is gone. */
@@ -204,7 +222,7 @@ void batches_fini(struct service *s);
 /* With room for such a message, and such an answer; NULL: no memory. */
 struct ask *ask_take(struct service *s, size_t message, size_t answer);
 size_t ask_room(const struct ask *ask);         /* bytes of memory */
-void ask_give(struct service *s, struct ask *ask);
+void ask_let_go(struct service *s, struct ask *ask);
 void ask_post(struct service *s, struct ask *ask);      /* into the inbox */
 /* Of the turning thread. False: the service has failed. */
 bool asks_take_inbox(struct service *s);
@@ -240,6 +258,19 @@ static inline size_t row_id_bytes(const struct owned *table)
     bool few = !table->shape.grows && table->shape.rows <= UINT64_C(1) << 32;
 
     return few ? sizeof(uint32_t) : sizeof(uint64_t);
+}
+
+/* Of a row, as an ask or its answer has it. */
+static inline size_t ask_row_bytes(const struct owned *table, enum ask_kind kind)
+{
+    return kind == ASK_COPY ? sizeof(uint32_t) + table->record * sizeof(float)
+                            : owned_row_bytes(table);
+}
+
+/* The table's copies, where it has some; any thread. */
+static inline struct copies *copies_of(const struct service *s, const struct owned *table)
+{
+    return s->copies ? s->copies[table - s->tables] : NULL;
 }
 
 static inline void owners_count(_Atomic uint64_t *figure, uint64_t n)

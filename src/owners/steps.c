@@ -27,7 +27,7 @@ void owned_first(const struct owned *table, uint64_t row, float *out)
     rng_row(out, o->width, o->zeros, o->spread, o->seed, row);
 }
 
-static void adam(struct owned *table, float *record, const float *g, float rate)
+static void adam(const struct owned *table, float *record, const float *g, float rate)
 {
     const struct descant_owned *o = &table->shape;
     float *m = record + o->width, *v = m + o->width, one = 1, pushes;
@@ -43,7 +43,7 @@ static void adam(struct owned *table, float *record, const float *g, float rate)
     table->kernels->adam(record, g, m, v, o->width, &a);
 }
 
-void owned_step(struct owned *table, float *record, const float *g, float rate)
+void owned_step(const struct owned *table, float *record, const float *g, float rate)
 {
     const struct descant_owned *o = &table->shape;
     float *state = record + o->width;

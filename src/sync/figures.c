@@ -87,6 +87,7 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
             since_ns != 0 && since_ns < now ? (double)(now - since_ns) * 1e-9 : 0,
         .distance = sqrt(atomic_load_explicit(&s->distance, memory_order_relaxed)),
         .rows_fetched = get(&owned->fetched),
+        .rows_cached = get(&owned->cached),
         .rows_pushed = get(&owned->pushed),
         .rows_served = get(&owned->served),
         .rows_stall_ns = get(&owned->stall_ns),

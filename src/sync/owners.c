@@ -140,12 +140,12 @@ char *owners_manifest(const struct descant *job, char *manifest)
                 more + had, room - had,
                 "owned %s: %llu rows of %zu floats, wire %d, optimizer %d "
                 "(%g, %g, %g, %g), spread %g, zeros %zu, seed %llu, grows %d (%llu "
-                "bytes, admit %g, unused %g s), %d owners (%s)\n",
+                "bytes, admit %g, unused %g s), age %g, cached %zu, %d owners (%s)\n",
                 o->tables[k].name,
                 (unsigned long long)x->rows, x->width, (int)x->wire, (int)x->optimizer,
                 x->momentum, x->beta1, x->beta2, x->epsilon, x->spread, x->zeros,
                 (unsigned long long)x->seed, x->grows != 0, (unsigned long long)x->memory,
-                x->admit, x->unused_s, owners_of(job), shares);
+                x->admit, x->unused_s, x->age, x->cached, owners_of(job), shares);
         }
     }
     memory_give(manifest);
@@ -300,12 +300,14 @@ static descant_status owners_lost(struct descant *job, descant_status status)
     return of_service ? log_fail(NULL, (descant_status)of_service, "%s", s->why) : status;
 }
 
-/* Rows of each owner are fetched: an owner serves the asks of a rank in their order. */
+/* Rows of each owner are fetched: an owner serves the asks of a rank in their order. From
+ * here on no copies are read: what all ranks have pushed by their finish is seen. */
 descant_status owners_flush(struct descant *job)
 {
     struct owners *o = &job->owners;
     uint64_t rows[OWNED_SLICES];
 
+    service_past_copies(&o->service);
     for (size_t k = 0; o->runs && k < o->n; k++) {
         struct descant_rows *batch = NULL;
         size_t n = owned_of_each(&o->tables[k], rows);
