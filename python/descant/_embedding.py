@@ -55,6 +55,8 @@ class Embedding(nn.Module):
     optimizer ("sgd", "adagrad", "rowwise_adagrad", "adam") and the rate `lr`, which may be
     changed at any time; the loop's own optimizer has no part in it. First values are uniform in
     [-spread, spread), the same for any number of ranks. wire: how rows travel ("f32", "bf16", "q8").
+    age: seconds for which a rank may use its copies of rows that it often fetches from others (0:
+    it keeps none); cached: how many of them it keeps at most (0: as many as 16 MB hold).
 
     rows=None: the table grows. Rows are named by any numbers of 64 bits, as hashes, and made by
     pushes: each new one with the probability `admit`, so with 1/k by its k-th push in the mean. The
@@ -65,7 +67,7 @@ class Embedding(nn.Module):
                  momentum: float = 0.0, betas: Tuple[float, float] = (0.9, 0.999),
                  eps: Optional[float] = None, spread: Optional[float] = None, seed: int = 0,
                  wire: str = "f32", memory: Optional[int] = None, admit: float = 1.0,
-                 unused_s: float = 0.0):
+                 unused_s: float = 0.0, age: float = 0.0, cached: int = 0):
         super().__init__()
         if optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer={optimizer!r}: one of {', '.join(OPTIMIZERS)}")
@@ -79,11 +81,13 @@ class Embedding(nn.Module):
         if rows is not None and (memory is not None or admit != 1 or unused_s != 0):
             raise ValueError(f"Embedding({rows}, {width}): memory, admit and unused_s are for tables "
                              "that grow, Embedding(None, ...)")
+        if not age >= 0 or cached < 0:
+            raise ValueError(f"age={age}, cached={cached}: neither is below 0")
         self.rows, self.width, self.lr = rows, width, lr
         self._shape = Owned(rows or 0, width, OPTIMIZERS.index(optimizer), WIRES.index(wire), momentum,
                             *betas,
                             1e-8 if eps is None else eps,
-                            1 / math.sqrt(width) if spread is None else spread, seed, 0,
+                            1 / math.sqrt(width) if spread is None else spread, seed, 0, age, cached,
                             rows is None, memory or 0, admit, unused_s)
         self._job: Optional[Job] = None
         self._table = ctypes.c_int()

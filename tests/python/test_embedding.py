@@ -182,6 +182,28 @@ class Embeddings(unittest.TestCase):
             self.assertTrue(stats["rows_evicted"] > 0)
             self.assertTrue(stats["rows_live"] < (1 << 20) / 36)
 
+    def test_copies_have_own_pushes(self):
+        """Each rank has rows of its own, reads exactly what it has pushed, and mostly from copies;
+        after finish it reads what the other one has pushed, too."""
+        def body(rank):
+            net = Net(64, 2, optimizer="sgd", lr=1.0, spread=0.0, age=3600)
+            with descant.attach(net, plan="none") as sync:
+                mine = torch.arange(1 - rank, 64, 2)         # the other one owns them
+                for step in range(30):
+                    rows = net.rows(mine)
+                    if not torch.equal(rows.detach(), torch.full((32, 2), -float(step))):
+                        return step
+                    rows.sum().backward()
+                    sync.step()
+                cached = sync.stats()["rows_cached"]
+                sync.finish()
+                with torch.no_grad():
+                    every = net.rows(torch.arange(64))
+                return bool((every == -30).all()), cached > 100, sync.stats()["rows_cached"] == cached
+
+        for said in over_tcp(2, body):
+            self.assertEqual(said, (True, True, True))
+
     def test_what_was_asked_for_ahead_is_used(self):
         """Each batch is fetched once, however many are under way, and with others in between."""
         net = Net(50, 2)
