@@ -9,10 +9,16 @@ law     OWNERS_RANKS ranks of one worker each, as fast as they go, for OWNERS_S 
         which workers waited for rows
 memory  the same for ranks that have pushed to all of OWNERS_ROWS rows: MB of a rank, without what
         it has without a table, as a part of rows / k * (8 w + 8)
+copies  OWNERS_BATCHES batches of each rank, from a cold start, of rows whose k-th comes with a chance
+        near k^-S, in each of OWNERS_FIELDS parts of all rows. Ranks keep copies of the hottest rows
+        of others, for longer than the bench takes: the share of those rows that copies serve, and
+        bytes, as a part of those without copies. For each S of OWNERS_ZIPF, and OWNERS_CACHED in 100
+        of all rows. These are counts, and do not depend on speed
 
-Rows are drawn at random, without regard to those that a batch has twice. BUILD: where the library is
+But for copies, rows are drawn at random, without regard to those that a batch has twice. BUILD: where the library is
 (build/gcc). OWNERS_RANKS (1 2 4 8), OWNERS_ROWS (4000000), OWNERS_WIDTH (16), OWNERS_FIELDS (26),
-OWNERS_BATCH (128), OWNERS_DEPTH (4), OWNERS_WIRE (0: f32; 1: bf16; 2: q8), OWNERS_S (5)."""
+OWNERS_BATCH (128), OWNERS_DEPTH (4), OWNERS_WIRE (0: f32; 1: bf16; 2: q8), OWNERS_S (5),
+OWNERS_ZIPF (0.8 1 1.2), OWNERS_CACHED (1 10), OWNERS_BATCHES (3000)."""
 
 import json
 import os
@@ -40,7 +46,7 @@ def program(folder):
     path = pathlib.Path(folder) / "rows"
     if not path.exists():
         subprocess.run(["cc", "-O2", "-I", str(TOP / "include"), "-o", str(path),
-                        str(TOP / "bench/cluster/rows.c"), "-L", str(BUILD), "-ldescant", "-pthread",
+                        str(TOP / "bench/cluster/rows.c"), "-L", str(BUILD), "-ldescant", "-lm", "-pthread",
                         f"-Wl,-rpath,{BUILD}"], check=True)
     return str(path)
 
@@ -97,7 +103,22 @@ def part_memory():
                 of_law=(with_ - without) * 1e6 / (rows / ranks * record()))
 
 
-PARTS = {"law": part_law, "memory": part_memory}
+def part_copies():
+    rows, batches = setting("OWNERS_ROWS", 4000000), setting("OWNERS_BATCHES", 3000)
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks in map(int, setting("OWNERS_RANKS", "2").split()):
+            for zipf in map(float, setting("OWNERS_ZIPF", "0.8 1 1.2").split()):
+                words = [f"zipf={zipf}", f"batches={batches}"]
+                without = mean(run(folder, ranks, rows, *words), "bytes")
+                for part in map(float, setting("OWNERS_CACHED", "1 10").split()):
+                    cached = int(rows * part / 100)
+                    said = run(folder, ranks, rows, *words, "age=10000", f"cached={cached}")
+                    say("copies", ranks=ranks, rows=rows, zipf=zipf, cached=cached,
+                        share=mean(said, "cached") * ranks / (ranks - 1),
+                        bytes_of_without=mean(said, "bytes") / without)
+
+
+PARTS = {"law": part_law, "memory": part_memory, "copies": part_copies}
 if not sys.argv[1:] or not set(sys.argv[1:]) <= set(PARTS):
     sys.exit(__doc__)
 for name in sys.argv[1:]:
