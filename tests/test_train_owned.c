@@ -167,6 +167,7 @@ START_TEST(hosts_train_one_model)
     o.rows = _i == 3 ? -1 : o.rows;
     o.table_memory = 64 << 20;
     o.rows_ahead = _i == 2 ? 0 : _i == 3 ? AHEAD_MOST : 2;
+    o.rows_age = _i == 2 ? 0.05 : 0;
     o.rows_shares = _i == 1 ? "3,1" : NULL;     /* the third owns none */
     o.eval = held_out;
     o.epochs = 2;
@@ -180,6 +181,7 @@ START_TEST(hosts_train_one_model)
                   best);
     ck_assert(logged("interval", "stall_rows") >= 0);
     ck_assert(logged("summary", "stall_rows") >= 0);
+    ck_assert((logged("summary", "rows_cached") > 0) == (_i == 2));
 }
 END_TEST
 

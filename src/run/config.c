@@ -47,6 +47,9 @@ const struct option train_settings[] = {
     CHOICE("rows-wire", rows_wire, "plan|f32|bf16|q8",
            "shard: how rows and their gradients travel, in floats of 32, 16 or 8 bits; "
            "plan: as the plan's key wire says"),
+    SECONDS("rows-age", rows_age, 0, 3600,
+            "shard: copies of the hottest rows of others are used for so long; 0: each "
+            "row is fetched for each batch"),
     INT("rows-ahead", rows_ahead, 0, 16,
         "shard: batches whose rows are asked for ahead, at most, where they come late; "
         "more suit a longer link, and cost quality"),
@@ -119,6 +122,7 @@ static const struct use {
     {"rows", "model", "linear|fm|dlrm"},
     {"tables", "model", "linear|fm|dlrm"},
     {"rows-wire", "tables", "shard"},
+    {"rows-age", "tables", "shard"},
     {"rows-ahead", "tables", "shard"},
     {"rows-shares", "tables", "shard"},
     {"table-memory", "rows", "grow"},

@@ -31,7 +31,7 @@ struct train_options {
     int model;                      /* enum model_kind */
     int64_t rows, width, rows_ahead;    /* rows below 0: they grow, */
     int64_t table_memory;           /* up to so many bytes */
-    double rows_admit, rows_unused;
+    double rows_admit, rows_unused, rows_age;
     int tables;                     /* enum train_tables */
     const char *rows_shares;        /* as descant_options.owned_shares */
     int rows_wire;                  /* 0: the plan's; 1 + enum descant_rows_wire */

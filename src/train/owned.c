@@ -60,6 +60,7 @@ descant_status owned_declare(struct trainer *t)
     shape.width = (size_t)model_table_width(t->model);
     shape.optimizer = optimizers[t->optimizer.rows];
     shape.wire = (enum descant_rows_wire)(o->rows_wire ? o->rows_wire - 1 : o->plan_wire);
+    shape.age = o->rows_age;
     shape.epsilon = t->optimizer.epsilon;
     shape.seed = (uint64_t)o->seed;
     shape.spread = born.spread;
