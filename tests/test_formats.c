@@ -228,6 +228,70 @@ START_TEST(nan_that_comes_while_it_is_written_is_seen)
 }
 END_TEST
 
+struct counter {
+    uint64_t next, end;         /* fails there */
+};
+
+static bool count_on(void *of, void *to, size_t n)
+{
+    struct counter *c = of;
+    uint64_t *at = to;
+    ck_assert_uint_eq(n % sizeof *at, 0);
+    for (size_t k = 0; k < n / sizeof *at; k++)
+        at[k] = c->next++;
+    errno = EIO;
+    return c->next <= c->end;
+}
+
+static bool halves(void *of, void *to, size_t n)
+{
+    struct counter *c = of;
+    float *at = to;
+    for (size_t k = 0; k < n / sizeof *at; k++, c->next++)
+        at[k] = c->next == c->end ? NAN : (float)c->next / 2;
+    return true;
+}
+
+/* Tensors that are in memory piece by piece only; one of them cannot be had at last. */
+START_TEST(a_source_is_written_as_it_comes)
+{
+    enum { WORDS = 100003, FLOATS = 50001 };
+    struct counter count = {0, WORDS}, half = {0, FLOATS};
+    const struct safetensor t[] = {
+        {.name = "half", .type = SAFETENSORS_F32, .n_dims = 2, .dims = {FLOATS / 3, 3},
+         .bytes = FLOATS * 4, .finite = true, .source = halves, .of = &half},
+        {.name = "count", .type = SAFETENSORS_U64, .n_dims = 1, .dims = {WORDS},
+         .bytes = WORDS * 8, .source = count_on, .of = &count},
+        {.name = "none", .type = SAFETENSORS_F32, .n_dims = 2, .dims = {0, 7},
+         .source = halves, .of = &half},
+    };
+    const char *path = in_folder("a");
+    struct safetensors *file;
+    size_t n;
+    ck_assert_int_eq(safetensors_write(path, NULL, t, 3, NULL, 0, NULL), DESCANT_OK);
+    ck_assert_int_eq(safetensors_open(&file, path, NULL), DESCANT_OK);
+    const uint64_t *words_read = safetensors_list(file, "count", SAFETENSORS_U64, &n);
+    const float *read = safetensors_find(file, "half")->data;
+    ck_assert(words_read && n == WORDS);
+    for (size_t k = 0; k < WORDS; k++)
+        ck_assert_uint_eq(words_read[k], k);
+    for (size_t k = 0; k < FLOATS; k++)
+        ck_assert_float_eq(read[k], (float)k / 2);
+    safetensors_close(file);
+    count = (struct counter){0, WORDS - 1};
+    half.next = 0;
+    ck_assert_int_eq(safetensors_write(path, NULL, t, 3, NULL, 0, NULL), DESCANT_SYSTEM);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), strerror(EIO)));
+    count = (struct counter){0, WORDS};
+    half = (struct counter){0, FLOATS - 1};
+    ck_assert_int_eq(safetensors_write(path, NULL, t, 3, NULL, 0, NULL), DESCANT_INVALID);
+    ck_assert_int_eq(safetensors_open(&file, path, NULL), DESCANT_OK);
+    ck_assert_uint_eq(safetensors_count(file), 3);
+    safetensors_close(file);
+    no_file(in_folder("a.tmp"));
+}
+END_TEST
+
 START_TEST(a_folder_that_refuses_leaves_what_was_there)
 {
     const char *path = in_folder("a");
@@ -631,6 +695,7 @@ int main(void)
     tcase_add_test(files, what_does_not_go_together_is_refused);
     tcase_add_test(files, a_full_disk_leaves_what_was_there);
     tcase_add_test(files, nan_that_comes_while_it_is_written_is_seen);
+    tcase_add_test(files, a_source_is_written_as_it_comes);
     tcase_add_test(files, a_folder_that_refuses_leaves_what_was_there);
     tcase_add_test(files, torn_at_every_length);
     tcase_add_test(files, mutated_bytes_do_no_harm);

@@ -38,9 +38,9 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian");
 
 /* Sizes in bytes: of the header's length, of a cache line, of the longest header, of one
- * call of write. COPY_FLOATS are tested for NaN at a time. */
+ * call of write, of a piece that is copied before it is written. */
 enum { LENGTH_BYTES = 8, ALIGNMENT = 64, MOST_HEADER = 100 << 20, MOST_WRITE = 1 << 30,
-       COPY_FLOATS = 8192 };
+       PIECE_BYTES = 32 << 10 };
 static const char metadata[] = "__metadata__";
 
 static const struct type {
@@ -130,7 +130,8 @@ static descant_status check_tensors(const char *path, const struct safetensor *t
         const struct safetensor *t = &tensors[i];
         size_t bytes;
         if ((size_t)t->type >= N_TYPES || t->n_dims < 0 || t->n_dims > 2 ||
-            !shape_bytes(t, &bytes) || bytes != t->bytes || (!t->data && bytes))
+            !shape_bytes(t, &bytes) || bytes != t->bytes ||
+            (!t->data && !t->source && bytes))
             return log_fail(
                 log, DESCANT_INVALID,
                 "%s: tensor %s: type, shape, data and %zu bytes do not go together", path,
@@ -162,25 +163,45 @@ static bool write_all(int fd, const void *data, size_t bytes)
     return true;
 }
 
+static bool is_finite(const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return false;
+    return true;
+}
+
 /* Writes by way of a copy, which no worker changes between the test and the writing.
  * EDOM: not finite. */
-static bool write_finite(int fd, const struct safetensor *t)
+static bool write_pieces(int fd, const struct safetensor *t)
 {
-    float copy[COPY_FLOATS];
-    const float *from = t->data;
+    union {
+        float f32[PIECE_BYTES / sizeof(float)];
+        uint64_t u64[PIECE_BYTES / sizeof(uint64_t)];
+    } piece;
 
-    for (size_t at = 0, n, all = t->bytes / sizeof *from; at < all; at += n) {
-        n = all - at < COPY_FLOATS ? all - at : COPY_FLOATS;
-        memcpy(copy, from + at, n * sizeof *copy);
-        for (size_t i = 0; i < n; i++)
-            if (!isfinite(copy[i])) {
-                errno = EDOM;
-                return false;
-            }
-        if (!write_all(fd, copy, n * sizeof *copy))
+    for (size_t at = 0, n; at < t->bytes; at += n) {
+        n = t->bytes - at < sizeof piece ? t->bytes - at : sizeof piece;
+        if (t->data)
+            memcpy(&piece, (const char *)t->data + at, n);
+        else if (!t->source(t->of, &piece, n))
+            return false;
+        if (t->finite && t->type == SAFETENSORS_F32 &&
+            !is_finite(piece.f32, n / sizeof *piece.f32)) {
+            errno = EDOM;
+            return false;
+        }
+        if (!write_all(fd, &piece, n))
             return false;
     }
     return true;
+}
+
+static bool write_tensor(int fd, const struct safetensor *t)
+{
+    bool as_it_is = t->data && !(t->finite && t->type == SAFETENSORS_F32);
+
+    return as_it_is ? write_all(fd, t->data, t->bytes) : write_pieces(fd, t);
 }
 
 /* Step 1. False with errno; then the file is gone. A file left by a crash is replaced. */
@@ -192,13 +213,9 @@ static bool write_file(const char *path, const char *header, size_t header_bytes
         return false;
     bool good = write_all(fd, header, header_bytes);
     for (size_t type = 0; type < N_TYPES; type++)
-        for (size_t k = 0; k < n && good; k++) {
-            const struct safetensor *t = &tensors[k];
-            if (t->type == layout[type])
-                good = t->finite && t->type == SAFETENSORS_F32
-                           ? write_finite(fd, t)
-                           : write_all(fd, t->data, t->bytes);
-        }
+        for (size_t k = 0; k < n && good; k++)
+            if (tensors[k].type == layout[type])
+                good = write_tensor(fd, &tensors[k]);
     good = good && fsync(fd) == 0;
     int error = errno;
     if (close(fd) != 0 && good) {

@@ -16,6 +16,10 @@ struct safetensor {
     size_t dims[2];
     const void *data;
     size_t bytes;
+    /* writing, where data is NULL: puts the next bytes at `to`, asked for in order, some
+     * whole elements at a time. False with errno: they cannot be had. */
+    bool (*source)(void *of, void *to, size_t bytes);
+    void *of;
     /* writing: of F32, NaN and Inf are refused, tested in the bytes that are written, for
      * the floats may be changing meanwhile */
     bool finite;
