@@ -328,8 +328,9 @@ DESCANT_API descant_status descant_owned_table(struct descant *job, const char *
  * gradients. push and drop give the batch back, also where they fail, but for ORDER and
  * FORKED. sync_cpu and sync_rate do not limit them.
  *
- * A rank reads its own pushes. ENDED: a rank that owns rows has gone, and its rows with
- * it.
+ * A rank reads its own pushes. settle: returns when the owners have stepped by all that
+ * this trainer's threads had pushed before the call. ENDED: a rank that owns rows has
+ * gone, and its rows with it.
  *
  * With an age, a rank keeps copies of those rows of other owners that its batches have
  * most often. It steps a copy by its own pushes, too, but sees those of others only when
@@ -346,17 +347,19 @@ DESCANT_API descant_status descant_rows_push(struct descant *job,
                                              const float *gradients, double rate);
 DESCANT_API descant_status descant_rows_drop(struct descant *job,
                                              struct descant_rows *batch);
+DESCANT_API descant_status descant_rows_settle(struct descant *job);
 
 /* Checkpoints of such tables; after start. A record is a row's values and then the state
  * of its optimizer, `floats` floats in all. next: the next rows that this rank owns and
  * that have ever been pushed or set, from *at on, which is 0 at first: up to `room` of
- * them, with their records. Sets *n; 0: there are no more. Together the ranks have all;
- * on one machine each trainer has. set: takes the records of those of n rows that this
- * rank owns, and passes over others, so that a job of any number of ranks can take what
- * another one has saved. Let no trainer fetch before all have set theirs: what was pushed
- * to a row is overwritten (descant_agree_any waits for all), and a rank that has a copy of
- * it may read that for the table's age. What is pushed while another thread calls next may
- * be in a record or not. */
+ * them, with their records; `records` NULL: without. Sets *n; 0: there are no more. Rows
+ * come in the same order each time. Together the ranks have all; on one machine each
+ * trainer has. set: takes the records of those of n rows that this rank owns, and passes
+ * over others, so that a job of any number of ranks can take what another one has saved.
+ * Let no trainer fetch before all have set theirs: what was pushed to a row is
+ * overwritten (descant_agree_any waits for all), and a rank that has a copy of it may
+ * read that for the table's age. What is pushed while another thread calls next may be in
+ * a record or not. */
 DESCANT_API descant_status descant_owned_floats(struct descant *job, int table,
                                                 size_t *floats);
 DESCANT_API descant_status descant_owned_next(struct descant *job, int table,

@@ -463,12 +463,17 @@ START_TEST(calls_that_cannot_be_are_refused)
     ck_assert_uint_eq(floats, WIDTH);
     ck_assert_int_eq(descant_owned_next(job, 0, &at, 4, numbers, records, &n), DESCANT_OK);
     ck_assert_uint_eq(n, 0);
+    ck_assert_int_eq(descant_rows_settle(NULL), DESCANT_INVALID);
+    ck_assert_int_eq(descant_rows_settle(job), DESCANT_OK);
     ck_assert_int_eq(descant_owned_set(job, 0, rows, 3, records), DESCANT_INVALID);
     ck_assert_int_eq(descant_owned_set(job, 0, NULL, 1, records), DESCANT_INVALID);
     ck_assert_int_eq(descant_owned_set(job, 0, rows, 1, records), DESCANT_OK);
     at = 0;
     ck_assert_int_eq(descant_owned_next(job, 0, &at, 4, numbers, records, &n), DESCANT_OK);
     ck_assert(n == 1 && numbers[0] == 0 && records[0] == 7);
+    at = 0;
+    ck_assert_int_eq(descant_owned_next(job, 0, &at, 4, numbers, NULL, &n), DESCANT_OK);
+    ck_assert(n == 1 && numbers[0] == 0);
     ck_assert_int_eq(descant_rows_fetch(job, 0, rows, 2, &batch), DESCANT_OK);     /* and kept */
     ck_assert_int_eq(descant_close(job), DESCANT_OK);
     ck_assert_int_eq(memory_live(), 0);
@@ -512,6 +517,91 @@ START_TEST(a_table_that_grows_has_rows_of_any_number)
     ck_assert_int_eq(descant_owned_set(job, 0, rows, 2, records), DESCANT_OK);
     ck_assert_int_eq(descant_close(job), DESCANT_OK);
     ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+/* Rank 0 pushes to rows of rank 1, far more than is served while it does, and settles; rank 1 then
+ * finds all of it in its memory. */
+enum { PUSHES = 1500 };
+
+static bool push_much(struct descant *job, int table, const uint64_t *rows)
+{
+    static float g[BATCH * WIDTH];
+    struct descant_rows *batch;
+
+    for (size_t k = 0; k < BATCH * WIDTH; k++)
+        g[k] = -1;
+    for (int k = 0; k < PUSHES; k++)
+        if (descant_rows_fetch(job, table, rows, BATCH, &batch) != DESCANT_OK ||
+            descant_rows_push(job, batch, g, 1) != DESCANT_OK)
+            return false;
+    return descant_rows_settle(job) == DESCANT_OK;
+}
+
+static bool has_all(struct descant *job, int table)
+{
+    static float records[BATCH * WIDTH];
+    uint64_t at = 0, numbers[BATCH];
+    size_t n;
+
+    if (descant_owned_next(job, table, &at, BATCH, numbers, records, &n) != DESCANT_OK || n != BATCH)
+        return false;
+    for (size_t k = 0; k < BATCH * WIDTH; k++)
+        if (!(records[k] >= PUSHES && records[k] <= PUSHES))
+            return false;
+    return true;
+}
+
+static bool copies;             /* rank 0 has them, of all that it pushes to */
+
+static int settle(int rank)
+{
+    struct descant *job = open_job(address, "shadow-ma", rank, 2);
+    struct descant_owned of = shape();
+    uint64_t rows[BATCH];
+    int table;
+
+    of.rows = 4 * BATCH;
+    of.spread = 0;
+    of.age = copies ? 100 : 0;
+    for (uint64_t k = 0; k < BATCH; k++)
+        rows[k] = 2 * k + 1;
+    descant_alloc(job, "w", 10);
+    if (descant_owned_table(job, "rows", &of, &table) != DESCANT_OK ||
+        descant_rows_settle(job) != DESCANT_ORDER || descant_start(job) != DESCANT_OK)
+        return 2;
+    if (rank == 0) {
+        if (!push_much(job, table, rows))
+            return 3;
+        page->go_on = 1;
+    }
+    while (!page->go_on)
+        usleep(100);
+    if (rank == 1 && !has_all(job, table))
+        return 4;
+    page->steps[rank] = 1;
+    while (!page->steps[1 - rank])
+        usleep(100);
+    if (descant_finish(job, DESCANT_FINAL_MEAN) != DESCANT_OK ||
+        descant_rows_settle(job) != DESCANT_OK)
+        return 5;
+    return descant_close(job) == DESCANT_OK ? 0 : 6;
+}
+
+START_TEST(what_is_settled_is_in_the_rows)
+{
+    prepare(true);
+    copies = _i;
+    for (int k = 0; k < 2; k++) {
+        FILE *out;
+        pids[k] = fork_saying(&out, SIGKILL);
+        if (pids[k] == 0) {
+            dup2(fileno(out), STDERR_FILENO);
+            _exit(settle(k));
+        }
+    }
+    need_end(0, 0);
+    need_end(1, 0);
 }
 END_TEST
 
@@ -599,6 +689,7 @@ int main(void)
     tcase_add_loop_test(jobs, an_owner_that_is_killed_ends_it_for_all, 0, 3);
     tcase_add_loop_test(jobs, a_trainer_that_is_killed_leaves_a_table_that_grows, 0, 3);
     tcase_add_test(refused, a_table_that_grows_has_rows_of_any_number);
+    tcase_add_loop_test(jobs, what_is_settled_is_in_the_rows, 0, 2);
     tcase_add_test(refused, calls_that_cannot_be_are_refused);
     tcase_add_test(refused, tables_that_differ_are_refused);
     tcase_add_test(refused, there_is_no_port_after_the_last);

@@ -355,8 +355,9 @@ static bool has_rows(const struct service *s, const struct owned *table,
     return true;
 }
 
-descant_status batch_fetch(struct service *s, int table, const uint64_t *rows, size_t n,
-                           struct descant_rows **out)
+/* copies NULL: all rows come from their owners. */
+static descant_status fetch(struct service *s, int table, const uint64_t *rows, size_t n,
+                            struct copies *copies, struct descant_rows **out)
 {
     struct owned *of = &s->tables[table];
 
@@ -369,7 +370,6 @@ descant_status batch_fetch(struct service *s, int table, const uint64_t *rows, s
     batch->n = n;
     if (n)
         memcpy(batch->rows, rows, n * sizeof *rows);
-    struct copies *copies = atomic_load(&s->past_copies) ? NULL : copies_of(s, of);
     memset(batch->uses, COPY_FETCH, n);
     if (copies)
         look_at_copies(s, batch, copies);
@@ -381,6 +381,20 @@ descant_status batch_fetch(struct service *s, int table, const uint64_t *rows, s
     }
     *out = batch;
     return DESCANT_OK;
+}
+
+descant_status batch_fetch(struct service *s, int table, const uint64_t *rows, size_t n,
+                           struct descant_rows **out)
+{
+    bool past = atomic_load(&s->past_copies);
+
+    return fetch(s, table, rows, n, past ? NULL : copies_of(s, &s->tables[table]), out);
+}
+
+descant_status batch_ask(struct service *s, int table, const uint64_t *rows, size_t n,
+                         struct descant_rows **out)
+{
+    return fetch(s, table, rows, n, NULL, out);
 }
 
 size_t batch_rows(const struct descant_rows *batch)

@@ -244,8 +244,9 @@ size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t
         }
         rows[n] = number % table->per_slice * OWNED_SLICES +
                   (slice + OWNED_SLICES - table->turn) % OWNED_SLICES;
-        table->kernels->copy(records + n * table->record, record_at(table, number),
-                             table->record);
+        if (records)
+            table->kernels->copy(records + n * table->record, record_at(table, number),
+                                 table->record);
         n++;
     }
     return n;

@@ -147,7 +147,8 @@ void owned_decode(const struct owned *table, const void *in, float *row);
 /* --- owned.c: saved --- */
 
 /* The rows that were pushed, or set, and are here, from *at on (0 at first): up to room
- * of them, with their records. Returns how many; 0: there are no more. */
+ * of them, with their records (NULL: without). Returns how many; 0: there are no more.
+ */
 size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t *rows,
                   float *records);
 /* Takes the records of those of n rows that are here; in a table that grows, others may

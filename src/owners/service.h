@@ -208,6 +208,9 @@ void service_part(struct service *s);
 /* INVALID: the table has no such row; MEMORY. Both are logged. */
 descant_status batch_fetch(struct service *s, int table, const uint64_t *rows, size_t n,
                            struct descant_rows **out);
+/* The same, but past this rank's copies: each owner is asked. */
+descant_status batch_ask(struct service *s, int table, const uint64_t *rows, size_t n,
+                         struct descant_rows **out);
 size_t batch_rows(const struct descant_rows *batch);
 bool batch_ready(const struct descant_rows *batch);     /* all are here */
 /* Its rows, once all are here; NULL: the service has failed. */

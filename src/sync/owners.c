@@ -300,18 +300,16 @@ static descant_status owners_lost(struct descant *job, descant_status status)
     return of_service ? log_fail(NULL, (descant_status)of_service, "%s", s->why) : status;
 }
 
-/* Rows of each owner are fetched: an owner serves the asks of a rank in their order. From
- * here on no copies are read: what all ranks have pushed by their finish is seen. */
-descant_status owners_flush(struct descant *job)
+/* Rows of each owner are fetched: an owner serves the asks of a rank in their order. */
+static descant_status settle(struct descant *job)
 {
     struct owners *o = &job->owners;
     uint64_t rows[OWNED_SLICES];
 
-    service_past_copies(&o->service);
     for (size_t k = 0; o->runs && k < o->n; k++) {
         struct descant_rows *batch = NULL;
         size_t n = owned_of_each(&o->tables[k], rows);
-        descant_status status = batch_fetch(&o->service, (int)k, rows, n, &batch);
+        descant_status status = batch_ask(&o->service, (int)k, rows, n, &batch);
         if (status != DESCANT_OK)
             return status;
         bool come = batch_wait(&o->service, batch) != NULL;
@@ -320,6 +318,13 @@ descant_status owners_flush(struct descant *job)
             return owners_lost(job, DESCANT_ENDED);
     }
     return DESCANT_OK;
+}
+
+/* From here on no copies are read: what all ranks have pushed by their finish is seen. */
+descant_status owners_flush(struct descant *job)
+{
+    service_past_copies(&job->owners.service);
+    return settle(job);
 }
 
 descant_status owners_may_leave(struct descant *job)
@@ -468,6 +473,13 @@ descant_status descant_rows_drop(struct descant *job, struct descant_rows *batch
     return status;
 }
 
+descant_status descant_rows_settle(struct descant *job)
+{
+    descant_status status = check(job, "descant_rows_settle");
+
+    return status == DESCANT_OK ? settle(job) : status;
+}
+
 /* --- checkpoints --- */
 
 descant_status descant_owned_floats(struct descant *job, int table, size_t *floats)
@@ -483,7 +495,7 @@ descant_status descant_owned_next(struct descant *job, int table, uint64_t *at,
                                   size_t room, uint64_t *rows, float *records, size_t *n)
 {
     descant_status status =
-        check_table(job, table, at && rows && records && n, "descant_owned_next");
+        check_table(job, table, at && rows && n, "descant_owned_next");
 
     if (status == DESCANT_OK)
         *n = owned_next(&job->owners.tables[table], at, room, rows, records);
