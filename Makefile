@@ -85,7 +85,7 @@ LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c \
 	src/run/*.c src/control/*.c src/train/*.c src/report/*.c \
 	src/files/*.c))
-TRAIN_COMMANDS := $(foreach c,train eval gen gen_cache report bsp bsp_status,\
+TRAIN_COMMANDS := $(foreach c,train eval merge gen gen_cache report bsp bsp_status,\
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
 	report trainer training_ends training_faults training_words run_files run_rules resume scores bsp bsp_control \

@@ -25,7 +25,7 @@ struct command {
 #define BENCHES "step, exchange, overlap, segment, train, parse"
 #else
 #define BENCHES "step, exchange, overlap, segment"
-static const char *const left_out[] = {"train", "eval", "predict",
+static const char *const left_out[] = {"train", "eval", "predict", "merge",
                                        "bsp",   "gen",  "report"};
 #endif
 
@@ -67,6 +67,7 @@ static const struct command commands[] = {
     {"train", "train a click model or a network", cli_train},
     {"eval", "evaluate a trained model on a held-out set", cli_eval},
     {"predict", "score data with a trained model", cli_predict},
+    {"merge", "make one file of a checkpoint in shards", cli_merge},
     {"bsp", "train by the gradients of other programs, through shared memory",
      cli_bsp},
     {"gen", "make files to train with: ctr, click logs; cache, of other files", cli_gen},

@@ -85,6 +85,7 @@ struct named_file;
 int cli_files(const struct cli *cli, const struct named_file *files, int n, char *target);
 int cli_eval(const struct cli *cli);
 int cli_predict(const struct cli *cli);
+int cli_merge(const struct cli *cli);
 int cli_bsp(const struct cli *cli);
 int cli_bsp_status(const struct cli *cli);      /* bsp's */
 int cli_gen(const struct cli *cli);

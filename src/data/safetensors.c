@@ -597,3 +597,18 @@ const char *safetensors_text(const struct safetensors *file, const char *key)
     return json_string_value(
         json_object_get(json_object_get(file->header, metadata), key));
 }
+
+size_t safetensors_texts(const struct safetensors *file, struct safetensors_text *out,
+                         size_t room)
+{
+    const char *key;
+    json_t *text;
+    size_t n = 0;
+
+    json_object_foreach(json_object_get(file->header, metadata), key, text) {
+        if (n < room)
+            out[n] = (struct safetensors_text){key, json_string_value(text)};
+        n++;
+    }
+    return n;
+}

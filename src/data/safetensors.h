@@ -70,5 +70,8 @@ const void *safetensors_list(const struct safetensors *file, const char *name,
                              enum safetensors_type type, size_t *n);
 /* or NULL */
 const char *safetensors_text(const struct safetensors *file, const char *key);
+/* Writes the first `room` texts, which are the file's; returns how many it has. */
+size_t safetensors_texts(const struct safetensors *file, struct safetensors_text *out,
+                         size_t room);
 
 #endif

@@ -63,6 +63,12 @@ bool output_close(struct output *out, bool good);
  * known. */
 bool file_tell(const char *path, FILE *out, FILE *err, const struct log *log);
 
+/* --- merge.c --- */
+
+/* Writes a checkpoint whose tables are in shards as one file, as a run whose hosts have
+ * copies of the tables would have written it. False after logging why it cannot. */
+bool file_merge(const char *path, const char *to, const struct log *log);
+
 /* --- score.c --- */
 
 struct scoring {

@@ -8,6 +8,7 @@
 #include "files/files.h"
 #include "report/report.h"
 #include "run/config.h"
+#include "run/shards.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -81,6 +82,42 @@ static void say_run(FILE *out, const struct safetensors *file)
         say(out, "loss, training", "%.6f", loss / (double)n);
 }
 
+/* The shards of a checkpoint, and whether they are there, each whole and of this
+ * checkpoint. */
+static void say_shards(FILE *out, const char *path, const struct shards *s)
+{
+    int bad = 0;
+    char why[LOG_LINE] = "";
+    struct shard shard;
+    uint64_t rows = 0;
+
+    for (int k = 0; k < s->n; k++) {
+        rows += s->rows[k];
+        if (shard_open(&shard, s, path, k, NULL, NULL) == DESCANT_OK)
+            shard_close(&shard);
+        else if (bad++ == 0)
+            snprintf(why, sizeof why, "%s", descant_last_error());
+    }
+    say(out, "tables", "%llu trained rows in %d shard%s of generation %llu",
+        (unsigned long long)rows, s->n, many(s->n), (unsigned long long)s->generation);
+    if (bad)
+        say(out, "shards", "%d of %d cannot be used: %s", bad, s->n, why);
+    else
+        say(out, "shards", "all there");
+}
+
+/* A shard by itself. */
+static void say_shard(FILE *out, const struct shard_said *said)
+{
+    say(out, "is", "shard %d of %d of a checkpoint of descant train", said->k + 1,
+        said->of.n);
+    say(out, "checkpoint", "%s beside it, generation %llu, id %016llx", said->of.base,
+        (unsigned long long)said->of.generation, (unsigned long long)said->of.id);
+    say(out, "tables", "%llu rows of %zu floats, of which it has some", said->table_rows,
+        said->width);
+    say(out, "optimizer", "of tables %s", said->optimizer);
+}
+
 /* A checkpoint of descant bsp run, whose text "progress" has these numbers
  * (control/model.c). */
 static void say_bsp(FILE *out, const struct safetensors *file)
@@ -147,15 +184,22 @@ static void say_tensors(FILE *out, const struct safetensors *file)
 static bool say_checkpoint(FILE *out, const char *path, const struct log *log)
 {
     struct safetensors *file;
+    struct shards shards;
+    struct shard_said shard;
 
     if (safetensors_open(&file, path, log) != DESCANT_OK)
         return false;
-    if (safetensors_text(file, "inputs"))
+    if (shard_said(file, &shard)) {
+        say_shard(out, &shard);
+    } else if (safetensors_text(file, "inputs")) {
         say_run(out, file);
-    else if (safetensors_text(file, "progress"))
+        if (shards_of(file, path, &shards, log) == DESCANT_OK && shards.n)
+            say_shards(out, path, &shards);
+    } else if (safetensors_text(file, "progress")) {
         say_bsp(out, file);
-    else
+    } else {
         say(out, "is", "a safetensors file, not of descant");
+    }
     say_tensors(out, file);
     safetensors_close(file);
     return true;

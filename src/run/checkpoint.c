@@ -71,6 +71,15 @@ void contents_text(struct contents *c, const char *key, const char *format, ...)
     c->n_texts++;
 }
 
+void contents_shards(struct contents *c, const struct shards *shards)
+{
+    char text[NAME_MAX + 64];
+
+    shards_text(shards, text, sizeof text);
+    contents_text(c, "shards", "%s", text);
+    contents_add(c, "descant.shards", SAFETENSORS_U64, shards->rows, (size_t)shards->n);
+}
+
 /* Keys are the settings' own names, so a text that is added beside them must have another
  * name. */
 void contents_told(struct contents *c, const struct told *told)
@@ -131,19 +140,40 @@ bool checkpoint_there(const char *path)
     return access(path, F_OK) == 0 || checkpoint_before(path, previous, sizeof previous);
 }
 
+/* The file, and its shards that are wanted, as far as can be seen without reading all of
+ * them. */
+static descant_status open_whole(struct checkpoint *c, const char *path)
+{
+    struct shard shard;
+    descant_status status = safetensors_open(&c->file, path, NULL);
+
+    if (status == DESCANT_OK)
+        status = shards_of(c->file, path, &c->shards, NULL);
+    for (int k = 0; status == DESCANT_OK && k < c->shards.n; k++) {
+        if (c->size && !shard_needed(k, c->shards.n, c->rank, c->size))
+            continue;
+        status = shard_open(&shard, &c->shards, path, k, NULL, NULL);
+        if (status == DESCANT_OK)
+            shard_close(&shard);
+    }
+    if (status != DESCANT_OK)
+        checkpoint_close(c);
+    return status;
+}
+
 /* The first failure is the reason that is told; that of FILE.previous stands beside
  * it. */
 descant_status checkpoint_open(struct checkpoint *c, bool says)
 {
     char previous[4096 + 16], why[LOG_LINE];
-    descant_status status = safetensors_open(&c->file, c->path, NULL);
+    descant_status status = open_whole(c, c->path);
 
     if (status == DESCANT_OK)
         return DESCANT_OK;
     snprintf(why, sizeof why, "%s", descant_last_error());
     if (!checkpoint_before(c->path, previous, sizeof previous))
         return log_fail(c->log, status, "%s", why);
-    status = safetensors_open(&c->file, previous, NULL);
+    status = open_whole(c, previous);
     if (status != DESCANT_OK)
         return log_fail(c->log, status,
                         "%s; nor can the checkpoint before it be used: %s", why,
@@ -161,24 +191,36 @@ void checkpoint_close(struct checkpoint *c)
     c->file = NULL;
 }
 
+descant_status checkpoint_find(const struct checkpoint *c, const struct tensor *want,
+                               const struct safetensor **out)
+{
+    const struct safetensor *have = safetensors_find(c->file, want->name);
+
+    if (!have)
+        return log_fail(c->log, DESCANT_CORRUPT,
+                        "%s is of another model: it has no tensor %s", c->path,
+                        want->name);
+    if (have->type != SAFETENSORS_F32 || have->n_dims != want->n_dims ||
+        have->dims[0] != want->dims[0] ||
+        (want->n_dims > 1 && have->dims[1] != want->dims[1]))
+        return log_fail(
+            c->log, DESCANT_CORRUPT,
+            "%s is of another model: its tensor %s has %zu x %zu, not %zu x %zu", c->path,
+            want->name, have->dims[0], have->n_dims > 1 ? have->dims[1] : 1,
+            want->dims[0], want->n_dims > 1 ? want->dims[1] : 1);
+    *out = have;
+    return DESCANT_OK;
+}
+
 /* A failure leaves the tensors before the one at fault copied: the caller gives p up. */
 descant_status checkpoint_take(const struct checkpoint *c, const struct tensor *tensors,
                                size_t n, float *p)
 {
     for (const struct tensor *want = tensors; want < tensors + n; want++) {
-        const struct safetensor *have = safetensors_find(c->file, want->name);
-        if (!have)
-            return log_fail(c->log, DESCANT_CORRUPT,
-                            "%s is of another model: it has no tensor %s", c->path,
-                            want->name);
-        if (have->type != SAFETENSORS_F32 || have->n_dims != want->n_dims ||
-            have->dims[0] != want->dims[0] ||
-            (want->n_dims > 1 && have->dims[1] != want->dims[1]))
-            return log_fail(
-                c->log, DESCANT_CORRUPT,
-                "%s is of another model: its tensor %s has %zu x %zu, not %zu x %zu",
-                c->path, want->name, have->dims[0], have->n_dims > 1 ? have->dims[1] : 1,
-                want->dims[0], want->n_dims > 1 ? want->dims[1] : 1);
+        const struct safetensor *have;
+        descant_status status = checkpoint_find(c, want, &have);
+        if (status != DESCANT_OK)
+            return status;
         memcpy(p + want->at, have->data, have->bytes);
     }
     return DESCANT_OK;

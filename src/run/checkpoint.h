@@ -10,6 +10,7 @@
 
 #include "data/safetensors.h"
 #include "nn/nn.h"
+#include "run/shards.h"
 #include "run/told.h"
 
 /* --- writing --- */
@@ -38,6 +39,8 @@ void contents_tensors(struct contents *c, const struct tensor *tensors, size_t n
 void contents_text(struct contents *c, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void contents_told(struct contents *c, const struct told *told);    /* all its settings */
+/* In place of the tables: the shards that have their rows. */
+void contents_shards(struct contents *c, const struct shards *shards);
 
 /* Replaces FILE. `own`: the FILE that is there is of this run, or of one that this run
  * goes on from. */
@@ -53,12 +56,16 @@ struct checkpoint {
     const char *path;               /* as it was named */
     const struct told *told;        /* this run's; NULL: nothing goes on from it */
     const struct log *log;
+    int rank, size;                 /* shards with rows of this rank of so many are
+                                       wanted; size 0: all are */
+    struct shards shards;           /* as the file has them */
 };
 
 bool checkpoint_there(const char *path);    /* the file, or FILE.previous */
 bool checkpoint_before(const char *path, char *previous, size_t room);
-/* Opens FILE to go on from it, or FILE.previous where FILE is damaged or gone; `says`:
- * logs that. The caller has set the fields other than `file`. */
+/* Opens FILE to go on from it, or FILE.previous where FILE, or a shard of it, is damaged
+ * or gone; `says`: logs that. The caller has set the fields other than `file` and
+ * `shards`. */
 descant_status checkpoint_open(struct checkpoint *c, bool says);
 void checkpoint_close(struct checkpoint *c);
 
@@ -69,10 +76,26 @@ descant_status checkpoint_take(const struct checkpoint *c, const struct tensor *
  * ("optimizer", or "table-optimizer") is not the checkpoint's. */
 descant_status checkpoint_state(const struct checkpoint *c, const char *setting, float *p,
                                 size_t n);
+
+/* --- checkpoint_tables.c: the tables, which are in the file or in its shards --- */
+
+/* The model's tables and their optimizer's state, (rows, state); state NULL: without. */
+descant_status checkpoint_tables(const struct checkpoint *c, const struct model *model,
+                                 const struct optimizer *optimizer, float *tables,
+                                 float *state);
+/* Gives rows with their records, as descant_owned_set takes them: all, or, of shards,
+ * those that are wanted. Left out are rows that are as a row begins with this seed. */
+descant_status checkpoint_rows(const struct checkpoint *c, const struct model *model,
+                               const struct optimizer *optimizer, uint64_t seed,
+                               shard_take *take, void *of);
 /* Whether the checkpoint's text of a setting is this run's; true also where the
  * checkpoint has none. *was is the checkpoint's text, *is is this run's, both valid until
  * the next call in this thread. */
 bool checkpoint_same(const struct checkpoint *c, const char *name, const char **was,
                      const char **is);
+/* The file's tensor, which is as the model has it. CORRUPT, logged: it is not, or there
+ * is none. */
+descant_status checkpoint_find(const struct checkpoint *c, const struct tensor *want,
+                               const struct safetensor **out);
 
 #endif

@@ -42,22 +42,29 @@ bool saved_inputs(const struct safetensors *file, struct data_shape *shape, int 
 
 /* Copies the tensors, for the file is mapped and the model wants them in its own
  * order. */
-static descant_status read_model(struct saved *saved, const char *path,
+static descant_status read_model(struct saved *saved, const char *path, bool with_state,
                                  const struct log *log)
 {
-    size_t n;
+    const struct optimizer *o = &saved->options.optimizer;
+    size_t n, state = optimizer_row_floats(o, model_table_rows(saved->model),
+                                           model_table_width(saved->model));
     const struct tensor *tensors = model_tensors(saved->model, &n);
 
     saved->w = memory_take_array(model_floats(saved->model), sizeof(float));
     saved->tables = memory_take_array(model_table_floats(saved->model), sizeof(float));
-    if (!saved->w || !saved->tables)
+    if (with_state && state)
+        saved->state = memory_take_array(state, sizeof(float));
+    if (!saved->w || !saved->tables || (with_state && state && !saved->state))
         return log_fail(log, DESCANT_MEMORY, "no memory for the model of %s", path);
-    const struct checkpoint c = {.file = saved->file, .path = path, .log = log};
-    descant_status status = checkpoint_take(&c, tensors, n, saved->w);
-    if (status != DESCANT_OK)
-        return status;
-    tensors = model_tables(saved->model, &n);
-    return checkpoint_take(&c, tensors, n, saved->tables);
+    struct told told = train_told(&saved->options);
+    struct checkpoint c = {
+        .file = saved->file, .path = path, .told = &told, .log = log};
+    descant_status status = shards_of(saved->file, path, &c.shards, log);
+    if (status == DESCANT_OK)
+        status = checkpoint_take(&c, tensors, n, saved->w);
+    return status == DESCANT_OK ? checkpoint_tables(&c, saved->model, o, saved->tables,
+                                                    saved->state)
+                                : status;
 }
 
 /* Exactly the files that were named are scored. */
@@ -90,7 +97,8 @@ void saved_model(const char *path, int *model)
 }
 
 /* A failure leaves *saved empty, so that saved_close may be called all the same. */
-descant_status saved_open(struct saved *saved, const char *path, const struct log *log)
+static descant_status open_saved(struct saved *saved, const char *path, bool with_state,
+                                 const struct log *log)
 {
     struct data_shape data;
     struct model_shape shape;
@@ -111,10 +119,21 @@ descant_status saved_open(struct saved *saved, const char *path, const struct lo
     if (status == DESCANT_OK)
         status = model_create(&saved->model, &shape, log);
     if (status == DESCANT_OK)
-        status = read_model(saved, path, log);
+        status = read_model(saved, path, with_state, log);
     if (status != DESCANT_OK)
         saved_close(saved);
     return status;
+}
+
+descant_status saved_open(struct saved *saved, const char *path, const struct log *log)
+{
+    return open_saved(saved, path, false, log);
+}
+
+descant_status saved_open_all(struct saved *saved, const char *path,
+                              const struct log *log)
+{
+    return open_saved(saved, path, true, log);
 }
 
 void saved_close(struct saved *saved)
@@ -122,6 +141,7 @@ void saved_close(struct saved *saved)
     model_destroy(saved->model);
     memory_give(saved->w);
     memory_give(saved->tables);
+    memory_give(saved->state);
     if (saved->file)
         safetensors_close(saved->file);
     memset(saved, 0, sizeof *saved);

@@ -13,9 +13,14 @@ struct saved {
     struct safetensors *file;
     struct model *model;
     float *w, *tables;
+    float *state;                       /* of the tables' optimizer; NULL: not asked for,
+                                           or it has none */
 };
 
 descant_status saved_open(struct saved *saved, const char *path, const struct log *log);
+/* The same, with the state of the tables' optimizer. */
+descant_status saved_open_all(struct saved *saved, const char *path,
+                              const struct log *log);
 /* Sets the options to the kind of a checkpoint's model, to go on with it; does nothing
  * where the file does not tell the kind. */
 void saved_model(const char *path, int *model);
