@@ -349,19 +349,21 @@ DESCANT_API descant_status descant_rows_drop(struct descant *job,
                                              struct descant_rows *batch);
 DESCANT_API descant_status descant_rows_settle(struct descant *job);
 
-/* Checkpoints of such tables; after start. A record is a row's values and then the state
- * of its optimizer, `floats` floats in all. next: the next rows that this rank owns and
- * that have ever been pushed or set, from *at on, which is 0 at first: up to `room` of
- * them, with their records; `records` NULL: without. Sets *n; 0: there are no more. Rows
- * come in the same order each time. Together the ranks have all; on one machine each
- * trainer has. set: takes the records of those of n rows that this rank owns, and passes
- * over others, so that a job of any number of ranks can take what another one has saved.
- * Let no trainer fetch before all have set theirs: what was pushed to a row is
- * overwritten (descant_agree_any waits for all), and a rank that has a copy of it may
- * read that for the table's age. What is pushed while another thread calls next may be in
- * a record or not. */
+/* Checkpoints of such tables; after start, but `ranks` at any time: the ranks below it
+ * own rows; 1 where trainers of one machine share them. A record is a row's values and
+ * then the state of its optimizer, `floats` floats in all. next: the next rows that this
+ * rank owns and that have ever been pushed or set, from *at on, which is 0 at first: up
+ * to `room` of them, with their records; `records` NULL: without. Sets *n; 0: there are
+ * no more. Rows come in the same order each time, but for tables that grow. Together the
+ * ranks have all; on one machine each trainer has. set: takes the records of those of n
+ * rows that this rank owns, and passes over others, so that a job of any number of ranks
+ * can take what another one has saved. Let no trainer fetch before all have set theirs:
+ * what was pushed to a row is overwritten (descant_agree_any waits for all), and a rank
+ * that has a copy of it may read that for the table's age. What is pushed while another
+ * thread calls next may be in a record or not. */
 DESCANT_API descant_status descant_owned_floats(struct descant *job, int table,
                                                 size_t *floats);
+DESCANT_API descant_status descant_owned_ranks(struct descant *job, int *ranks);
 DESCANT_API descant_status descant_owned_next(struct descant *job, int table,
                                               uint64_t *at, size_t room, uint64_t *rows,
                                               float *records, size_t *n);

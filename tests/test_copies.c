@@ -692,6 +692,37 @@ static void prepare(int seed, struct rng *rng, double age)
     memset(pushed, 0, sizeof pushed);
 }
 
+/* A row of which this rank has a copy is there at once; asked for past copies it comes from its
+ * owner, behind all that this rank had pushed. */
+START_TEST(owners_are_asked_past_copies)
+{
+    struct rng rng;
+    uint64_t row = 0;
+
+    prepare(1, &rng, 1000);
+    open_world(world_of(1), 2, 2, 0);
+    while (!reads_copies(0, row))
+        row++;
+    for (int k = 0; k < 20; k++) {
+        struct descant_rows *batch = fetch(0, &row, 1);
+        rows_of(0, batch);
+        push(0, batch, &rng);
+    }
+    struct descant_rows *copy = fetch(0, &row, 1), *asked = NULL;
+    ck_assert(batch_ready(copy));
+    push(0, copy, &rng);
+    ck_assert_int_eq(batch_ask(&sides[0].service, 0, &row, 1, &asked), DESCANT_OK);
+    ck_assert(!batch_ready(asked));
+    const float *block = rows_of(0, asked);
+    ck_assert(block[0] >= pushed[0][row] && block[0] <= pushed[0][row]);
+    batch_let_go(&sides[0].service, asked);
+    copy = fetch(0, &row, 1);           /* and copies go on */
+    ck_assert(batch_ready(copy));
+    batch_let_go(&sides[0].service, copy);
+    close_world();
+}
+END_TEST
+
 /* Ranks that are alone in pushing a row read exactly what they have pushed before they asked: with
  * several batches under way, copies that are asked for again, cuts, a rank that owns nothing. */
 START_TEST(ranks_read_exactly_their_own_pushes)
@@ -1080,6 +1111,7 @@ int main(void)
     tcase_add_test(pushes, gradients_that_are_not_finite_leave_copies_alone);
     tcase_add_test(pushes, without_memory_there_are_no_copies);
     tcase_add_test(pushes, threads_read_what_they_have_pushed);
+    tcase_add_test(ranks, owners_are_asked_past_copies);
     tcase_add_loop_test(ranks, ranks_read_exactly_their_own_pushes, 0, SEEDS);
     tcase_add_loop_test(ranks, others_see_pushes_within_an_age, 0, SEEDS);
     tcase_add_loop_test(ranks, copies_step_as_their_owner, 0, 15);

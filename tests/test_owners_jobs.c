@@ -464,6 +464,11 @@ START_TEST(calls_that_cannot_be_are_refused)
     ck_assert_int_eq(descant_owned_next(job, 0, &at, 4, numbers, records, &n), DESCANT_OK);
     ck_assert_uint_eq(n, 0);
     ck_assert_int_eq(descant_rows_settle(NULL), DESCANT_INVALID);
+    int ranks = 0;
+    ck_assert_int_eq(descant_owned_ranks(job, NULL), DESCANT_INVALID);
+    ck_assert_int_eq(descant_owned_ranks(NULL, &ranks), DESCANT_INVALID);
+    ck_assert_int_eq(descant_owned_ranks(job, &ranks), DESCANT_OK);
+    ck_assert_int_eq(ranks, 1);
     ck_assert_int_eq(descant_rows_settle(job), DESCANT_OK);
     ck_assert_int_eq(descant_owned_set(job, 0, rows, 3, records), DESCANT_INVALID);
     ck_assert_int_eq(descant_owned_set(job, 0, NULL, 1, records), DESCANT_INVALID);
@@ -513,6 +518,9 @@ START_TEST(a_table_that_grows_has_rows_of_any_number)
     float records[4 * WIDTH];
     ck_assert_int_eq(descant_owned_next(job, 0, &at, 4, numbers, records, &n), DESCANT_OK);
     ck_assert(n == 2 && (numbers[0] == 0) != (numbers[1] == 0));
+    at = numbers[0] = numbers[1] = 0;
+    ck_assert_int_eq(descant_owned_next(job, 0, &at, 4, numbers, NULL, &n), DESCANT_OK);
+    ck_assert_uint_eq(n, 2);
     ck_assert_uint_eq(numbers[0] + numbers[1], UINT64_MAX);
     ck_assert_int_eq(descant_owned_set(job, 0, rows, 2, records), DESCANT_OK);
     ck_assert_int_eq(descant_close(job), DESCANT_OK);
@@ -544,7 +552,8 @@ static bool has_all(struct descant *job, int table)
     uint64_t at = 0, numbers[BATCH];
     size_t n;
 
-    if (descant_owned_next(job, table, &at, BATCH, numbers, records, &n) != DESCANT_OK || n != BATCH)
+    if (descant_owned_next(job, table, &at, BATCH, numbers, records, &n) != DESCANT_OK ||
+        n != BATCH)
         return false;
     for (size_t k = 0; k < BATCH * WIDTH; k++)
         if (!(records[k] >= PUSHES && records[k] <= PUSHES))
@@ -567,7 +576,9 @@ static int settle(int rank)
     for (uint64_t k = 0; k < BATCH; k++)
         rows[k] = 2 * k + 1;
     descant_alloc(job, "w", 10);
-    if (descant_owned_table(job, "rows", &of, &table) != DESCANT_OK ||
+    int ranks = 0;
+    if (descant_owned_ranks(job, &ranks) != DESCANT_OK || ranks != 2 ||
+        descant_owned_table(job, "rows", &of, &table) != DESCANT_OK ||
         descant_rows_settle(job) != DESCANT_ORDER || descant_start(job) != DESCANT_OK)
         return 2;
     if (rank == 0) {

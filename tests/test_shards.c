@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Shards of a checkpoint as files: what is written while rows are born is read again, row by row;
  * torn shards, those of another checkpoint or model, and those that are not there are refused with
- * the reason; older ones are removed, and no others. */
+ * the reason; older ones are removed, and no others. And the rule of a cut through a run, whose
+ * shards are of slightly different moments, in many orders of events. */
 #include "harness/folder.h"
 #include "harness/suite.h"
 #include "run/shards.h"
+#include "train/cut.h"
 
 #include <errno.h>
 #include <math.h>
@@ -142,27 +144,6 @@ START_TEST(what_file_says_is_checked)
     name[299] = 0;
     snprintf(text, sizeof text, "12 3 abc %s", name);
     ck_assert_int_eq(said(text, 3, &s), DESCANT_CORRUPT);
-}
-END_TEST
-
-/* Against the owners of all slices. */
-START_TEST(a_rank_needs_the_shards_with_its_rows)
-{
-    static const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 64, 100, 1000, 1023, 1024};
-    for (int a = 0; a < N(sizes); a++)
-        for (int b = 0; b < N(sizes); b++) {
-            int n = sizes[a], size = sizes[b], needs = 0;
-            for (int k = 0; k < n; k += 1 + n / 9)
-                for (int rank = 0; rank < size; rank += 1 + size / 9) {
-                    bool wants = false;
-                    for (int slice = 0; slice < 1024; slice++)
-                        wants |= slice % n == k && slice % size == rank;
-                    ck_assert_int_eq(shard_needed(k, n, rank, size), wants);
-                    needs += wants;
-                }
-            ck_assert_int_gt(needs, 0);
-        }
-    ck_assert(!shard_needed(3, 3, 0, 1));
 }
 END_TEST
 
@@ -340,6 +321,47 @@ START_TEST(bad_rows_and_values_are_refused)
 }
 END_TEST
 
+static descant_status within(void *of, const uint64_t *rows, size_t n, const float *records)
+{
+    size_t *all = of;
+    *all += n;
+    for (size_t k = 0; k < n; k++)
+        ck_assert_uint_lt(rows[k], ROWS);
+    for (size_t k = 0; k < n * RECORD; k++)
+        ck_assert(isfinite(records[k]));
+    return DESCANT_OK;
+}
+
+START_TEST(mutated_shards_do_no_harm)
+{
+    struct shard shard;
+    size_t n, all = 0;
+    int refused = 0;
+    struct rng rng;
+    rng_init(&rng, 3);
+    for (int k = 100; k < ROWS; k++)
+        table.born[k] = false;
+    write_shard(&three, 0);
+    char *whole = get_file(name_of(&three, 0), &n), *copy = malloc(n);
+    for (int round = 0; round < 2000 / FEWER; round++) {
+        memcpy(copy, whole, n);
+        for (uint64_t k = rng_next(&rng) % 4 + 1; k > 0; k--)
+            copy[rng_next(&rng) % n] =
+                round % 2 ? (char)rng_next(&rng) : "0123456789"[rng_next(&rng) % 10];
+        put_file(name_of(&three, 0), copy, n);
+        if (shard_open(&shard, &three, file(), 0, &shape, NULL) != DESCANT_OK) {
+            refused++;
+            continue;
+        }
+        refused += shard_each(&shard, within, &all, NULL) != DESCANT_OK;
+        shard_close(&shard);
+    }
+    ck_assert(refused > 300 / FEWER && all > 0);
+    free(copy);
+    free(whole);
+}
+END_TEST
+
 /* --- removed --- */
 
 static void touch(const char *name)
@@ -380,19 +402,266 @@ START_TEST(older_ones_are_removed_and_no_others)
 }
 END_TEST
 
+/* --- cuts --- */
+
+/* A run of some ranks, of which the first `owners` own rows: pushes on their way, files on disk.
+ * Whatever happens in which order, a cut's shards have all that was pushed before it was ordered,
+ * FILE and FILE.previous have their shards, and all end. */
+enum { RANKS = 4, CUTS = 40 };
+
+struct rank {
+    bool runs, dead, looked;            /* looked: it has a view */
+    struct cut_mark mine;
+    struct cut_order view;
+    uint64_t tidied;
+    int pushed[RANKS], stepped[RANKS];  /* by owner */
+};
+
+static struct world {
+    struct rng rng;
+    int n, owners;
+    struct rank ranks[RANKS];
+    struct cut_order order, last_order;         /* the row; as it was before its last change */
+    struct cut_mark marks[RANKS];
+    int at_order[RANKS][RANKS];                 /* pushed when the cut was ordered */
+    uint64_t cut, tidy;                         /* under way; to be ordered */
+    uint64_t file, previous;                    /* generations that FILE and FILE.previous name */
+    bool files[CUTS + 2][RANKS];
+    int made, failed, wanted;
+} w;
+
+static int roll(int n)
+{
+    return (int)(rng_next(&w.rng) % (uint64_t)n);
+}
+
+/* As a reader may find a row that is being changed: each number as it is, or as it was. */
+static void see_order(struct cut_order *to)
+{
+    const struct cut_order *is = &w.order, *was = roll(2) ? &w.last_order : is;
+    *to = *is;
+    to->cut = roll(2) ? is->cut : was->cut;
+    to->write = roll(2) ? is->write : was->write;
+    to->tidy = roll(2) ? is->tidy : was->tidy;
+    to->over = roll(2) ? is->over : was->over;
+    for (int k = 0; k < 2; k++)
+        to->kept[k] = roll(2) ? is->kept[k] : was->kept[k];
+}
+
+static void change_order(struct cut_order to)
+{
+    w.last_order = w.order;
+    w.order = to;
+}
+
+static void write_shard_of(int rank)
+{
+    struct rank *r = &w.ranks[rank];
+    /* one of a cut that has failed with another rank may come late */
+    for (int other = 0; other < w.n; other++)
+        if (!w.ranks[other].dead && r->view.write == w.cut)
+            ck_assert_int_ge(w.ranks[other].stepped[rank], w.at_order[other][rank]);
+    if (roll(20) == 0) {
+        r->mine.failed = r->view.write;
+    } else {
+        r->mine.written = r->view.write;
+        w.files[r->view.write][rank] = true;
+    }
+}
+
+static void tidy(int rank)
+{
+    struct rank *r = &w.ranks[rank];
+    for (uint64_t c = 1; c <= r->view.tidy; c++)
+        if (c != r->view.kept[0] && c != r->view.kept[1])
+            w.files[c][rank] = false;
+    r->tidied = r->view.tidy;
+}
+
+/* A look that has been made, another one for the details, and what follows. */
+static void act(int rank)
+{
+    struct rank *r = &w.ranks[rank];
+    bool owns = rank < w.owners;
+    if (cut_act(&r->view, &r->mine, r->tidied, owns) == CUT_RESTS)
+        return;
+    see_order(&r->view);
+    switch (cut_act(&r->view, &r->mine, r->tidied, owns)) {
+    case CUT_SETTLES:
+        memcpy(r->stepped, r->pushed, sizeof r->stepped);
+        r->mine.settled = r->view.cut;
+        break;
+    case CUT_WRITES:
+        write_shard_of(rank);
+        break;
+    case CUT_TIDIES:
+        tidy(rank);
+        break;
+    case CUT_ENDS:
+        r->runs = false;
+        break;
+    case CUT_RESTS:
+        break;
+    }
+    w.marks[rank] = r->mine;
+}
+
+static void order_one(void)
+{
+    struct cut_order o = w.order;
+    for (int a = 0; a < w.n; a++)
+        memcpy(w.at_order[a], w.ranks[a].pushed, sizeof w.at_order[a]);
+    o.cut = w.cut = w.order.cut + 1;
+    change_order(o);
+}
+
+static void lead(void)
+{
+    bool lost[RANKS];
+    int who;
+    struct cut_order o = w.order;
+    for (int k = 0; k < w.n; k++)
+        lost[k] = w.ranks[k].dead;
+    switch (cut_judge(w.cut, w.marks, lost, w.n, w.owners, &who)) {
+    case CUT_SETTLING:
+        ck_assert(who < w.n);
+        return;
+    case CUT_SETTLED:
+        o.write = w.cut;
+        change_order(o);
+        return;
+    case CUT_WRITTEN:
+        for (int k = 0; k < w.owners; k++)
+            ck_assert(w.files[w.cut][k]);
+        w.previous = w.file;
+        w.file = w.cut;
+        w.made++;
+        break;
+    case CUT_FAILED:
+        ck_assert_uint_eq(w.marks[who].failed, w.cut);
+        w.failed++;
+        break;
+    }
+    o.kept[0] = w.file;
+    o.kept[1] = w.previous;
+    change_order(o);                    /* the details first */
+    w.tidy = w.cut;
+    w.cut = 0;
+}
+
+static void step_world(void)
+{
+    int rank = roll(w.n);
+    struct rank *r = &w.ranks[rank];
+    switch (roll(4)) {
+    case 0:
+        r->pushed[roll(w.owners)]++;
+        break;
+    case 1:
+        rank = roll(w.owners);
+        r->stepped[rank] += r->stepped[rank] < r->pushed[rank];
+        break;
+    case 2:
+        if (r->looked && r->runs && !r->dead)
+            act(rank);
+        else
+            see_order(&r->view);
+        r->looked = !r->looked;
+        break;
+    default:
+        if (w.tidy) {
+            struct cut_order o = w.order;
+            o.tidy = w.tidy;
+            w.tidy = 0;
+            change_order(o);
+        } else if (w.cut) {
+            lead();
+        } else if (w.made + w.failed < w.wanted) {
+            order_one();
+        } else if (!w.order.over) {
+            change_order((struct cut_order){w.order.cut, w.order.write, w.order.tidy, 0,
+                                            {w.order.kept[0], w.order.kept[1]}, true});
+        }
+    }
+    if (rank >= w.owners && roll(300) == 0)     /* one without rows is killed */
+        w.ranks[rank].dead = true;
+    for (int k = 0; k < w.owners; k++)
+        ck_assert((!w.file || w.files[w.file][k]) && (!w.previous || w.files[w.previous][k]));
+}
+
+START_TEST(each_cut_has_what_was_pushed_before_it)
+{
+    int made = 0, failed = 0, killed = 0;
+    for (uint64_t seed = 0; seed < 2000; seed++) {
+        memset(&w, 0, sizeof w);
+        rng_init(&w.rng, seed);
+        w.n = 1 + roll(RANKS);
+        w.owners = 1 + roll(w.n);
+        w.wanted = 1 + roll(12);
+        for (int k = 0; k < w.n; k++) {
+            w.ranks[k].runs = true;
+            w.marks[k].there = w.ranks[k].mine.there = true;
+        }
+        int steps = 0, runs = 1;
+        while (runs) {
+            ck_assert_msg(steps++ < 100000, "seed %llu does not end", (unsigned long long)seed);
+            step_world();
+            runs = 0;
+            for (int k = 0; k < w.n; k++)
+                runs += w.ranks[k].runs && !w.ranks[k].dead;
+        }
+        for (int k = 0; k < w.n; k++)
+            killed += w.ranks[k].dead;
+        made += w.made;
+        failed += w.failed;
+    }
+    ck_assert(made > 5000 && failed > 500 && killed > 100);
+}
+END_TEST
+
+START_TEST(orders_and_marks_travel_as_floats)
+{
+    const float none[] = {NAN, -1, INFINITY, 16777216.0f, 1e30f, -INFINITY};
+    float row[CUT_FLOATS];
+    struct cut_order o = {0xfffffe, 0xfffffd, 0xfffffc, UINT64_C(0xfedcba987654),
+                          {1, 2, 0xffffff, 4, 5}, true};
+    cut_put_order(&o, row);
+    struct cut_order back = cut_get_order(row);
+    ck_assert(back.cut == o.cut && back.write == o.write && back.tidy == o.tidy &&
+              back.id == o.id && back.over);
+    ck_assert_mem_eq(back.kept, o.kept, sizeof o.kept);
+    struct cut_mark m = {true, 7, 0xffffff, 9, UINT64_C(1) << 40}, again;
+    cut_put_mark(&m, row);
+    again = cut_get_mark(row);
+    ck_assert(again.there && again.settled == 7 && again.written == 0xffffff &&
+              again.failed == 9 && again.rows == m.rows);
+    for (int k = 0; k < N(none); k++) {
+        for (int i = 0; i < CUT_FLOATS; i++)
+            row[i] = none[k];
+        again = cut_get_mark(row);
+        back = cut_get_order(row);
+        ck_assert(!again.there && !again.settled && !again.written && !again.rows);
+        ck_assert(!back.cut && !back.write && !back.tidy && !back.over && !back.kept[4]);
+    }
+}
+END_TEST
+
 int main(void)
 {
     TCase *shards = new_case("shards", 60);
     tcase_add_checked_fixture(shards, set_up, remove_folder);
     tcase_add_test(shards, names_tell_which_one_it_is);
     tcase_add_test(shards, what_file_says_is_checked);
-    tcase_add_test(shards, a_rank_needs_the_shards_with_its_rows);
     tcase_add_loop_test(shards, rows_that_are_born_meanwhile_do_no_harm, 0, 14);
     tcase_add_test(shards, a_shard_may_have_no_rows);
     tcase_add_test(shards, what_cannot_be_written_leaves_what_was_there);
     tcase_add_test(shards, other_shards_are_refused);
     tcase_add_test(shards, a_torn_shard_is_refused_at_every_length);
+    tcase_add_test(shards, mutated_shards_do_no_harm);
     tcase_add_loop_test(shards, bad_rows_and_values_are_refused, 0, 2);
     tcase_add_test(shards, older_ones_are_removed_and_no_others);
-    return run_cases(shards, NULL);
+    TCase *cuts = new_case("cuts", 60);
+    tcase_add_test(cuts, each_cut_has_what_was_pushed_before_it);
+    tcase_add_test(cuts, orders_and_marks_travel_as_floats);
+    return run_cases(shards, cuts, NULL);
 }

@@ -3,7 +3,7 @@ _descant() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command words i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "${command:+$command }${COMP_WORDS[i]}" in
-        "info"|"plans"|"run"|"hub"|"secret"|"train"|"eval"|"predict"|"bsp"|"bsp run"|"bsp control"|"bsp local"|"bsp status"|"gen"|"gen ctr"|"gen cache"|"report"|"bench"|"bench step"|"bench exchange"|"bench overlap"|"bench segment"|"bench train"|"bench parse"|"bench modules") command+=${command:+ }${COMP_WORDS[i]} ;;
+        "info"|"plans"|"run"|"hub"|"secret"|"train"|"eval"|"predict"|"merge"|"bsp"|"bsp run"|"bsp control"|"bsp local"|"bsp status"|"gen"|"gen ctr"|"gen cache"|"report"|"bench"|"bench step"|"bench exchange"|"bench overlap"|"bench segment"|"bench train"|"bench parse"|"bench modules") command+=${command:+ }${COMP_WORDS[i]} ;;
         *) break ;;
         esac
     done
@@ -33,15 +33,16 @@ _descant() {
     "bench parse --format") words="criteo libsvm" ;;
     *)
         case "$command" in
-        "") words="info plans run hub secret train eval predict bsp gen report bench --help --version" ;;
+        "") words="info plans run hub secret train eval predict merge bsp gen report bench --help --version" ;;
         "info") words="--help" ;;
         "plans") words="--markdown --help" ;;
         "run") words="--hosts --per-host --port --secret --insecure --restarts --ssh --env --plain --help" ;;
         "hub") words="--trainers --state --state-every --status --help" ;;
         "secret") words="--help" ;;
-        "train") words="--config --data --eval --format --plain-ids --fields --epochs --examples --chunk --depth --max-bad --model --rows --tables --rows-wire --rows-age --rows-ahead --table-memory --rows-admit --rows-unused --rows-shares --width --bottom --top --batch --optimizer --table-optimizer --lr --table-lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --schedule --warmup --seed --trainers --workers --sync --job --link --sync-cpu --sync-rate --start-s --on-term --final --eval-every --patience --checkpoint --checkpoint-every --resume --log --log-every --quiet --help" ;;
+        "train") words="--config --data --eval --format --plain-ids --fields --epochs --examples --chunk --depth --max-bad --model --rows --tables --rows-wire --rows-ahead --table-memory --rows-admit --rows-unused --rows-shares --width --bottom --top --batch --optimizer --table-optimizer --lr --table-lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --schedule --warmup --seed --trainers --workers --sync --job --link --sync-cpu --sync-rate --start-s --on-term --final --eval-every --patience --checkpoint --checkpoint-every --resume --log --log-every --quiet --help" ;;
         "eval") words="--json --workers --checkpoint --data --format --batch --max-bad --help" ;;
         "predict") words="--checkpoint --data --format --batch --max-bad --out --help" ;;
+        "merge") words="--help" ;;
         "bsp") words="run control local status --name --modules --locals --number --slots --params --model --period --every-gradients --min-gradients --bound --optimizer --lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --clip --supersteps --examples --minutes --restarts --grace --eval --eval-every --patience --checkpoint --checkpoint-every --resume --log --quiet --help" ;;
         "bsp run") words="--name --modules --locals --number --slots --params --model --period --every-gradients --min-gradients --bound --optimizer --lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --clip --supersteps --examples --minutes --restarts --grace --eval --eval-every --patience --checkpoint --checkpoint-every --resume --log --quiet --help" ;;
         "bsp control") words="--name --modules --locals --number --slots --params --model --period --every-gradients --min-gradients --bound --optimizer --lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --clip --supersteps --examples --minutes --restarts --grace --eval --eval-every --patience --checkpoint --checkpoint-every --resume --log --quiet --help" ;;

@@ -18,8 +18,8 @@ int cli_merge(const struct cli *cli)
     }
     for (int k = 0; k < cli->argc; k++)
         if (cli->argv[k][0] == '-')
-            return cli_bad_use(
-                cli, "'%s': merge takes two names of files, and no options", cli->argv[k]);
+            return cli_bad_use(cli, "'%s': merge takes two files, and no options",
+                               cli->argv[k]);
     if (cli->argc != N_WORDS)
         return cli_bad_use(cli, "merge takes a checkpoint, and the file to make of it");
     const char *from = cli->argv[0], *to = cli->argv[1];

@@ -84,13 +84,17 @@ static void say_run(FILE *out, const struct safetensors *file)
 
 /* The shards of a checkpoint, and whether they are there, each whole and of this
  * checkpoint. */
-static void say_shards(FILE *out, const char *path, const struct shards *s)
+static void say_shards(FILE *out, const struct safetensors *file, const char *path,
+                       const struct shards *s)
 {
     int bad = 0;
     char why[LOG_LINE] = "";
     struct shard shard;
+    unsigned long long trained = 0;
+    double window_s = 0;
     uint64_t rows = 0;
 
+    sscanf(text_of(file, "window"), "%lf %llu", &window_s, &trained);
     for (int k = 0; k < s->n; k++) {
         rows += s->rows[k];
         if (shard_open(&shard, s, path, k, NULL, NULL) == DESCANT_OK)
@@ -104,17 +108,23 @@ static void say_shards(FILE *out, const char *path, const struct shards *s)
         say(out, "shards", "%d of %d cannot be used: %s", bad, s->n, why);
     else
         say(out, "shards", "all there");
+    say(out, "written in", "%.3f s, in which %llu examples were trained", window_s,
+        trained);
 }
 
 /* A shard by itself. */
-static void say_shard(FILE *out, const struct shard_said *said)
+static void say_shard(FILE *out, const struct safetensors *file,
+                      const struct shard_said *said)
 {
+    size_t n = 0;
+
+    safetensors_list(file, "rows", SAFETENSORS_U64, &n);
     say(out, "is", "shard %d of %d of a checkpoint of descant train", said->k + 1,
         said->of.n);
     say(out, "checkpoint", "%s beside it, generation %llu, id %016llx", said->of.base,
         (unsigned long long)said->of.generation, (unsigned long long)said->of.id);
-    say(out, "tables", "%llu rows of %zu floats, of which it has some", said->table_rows,
-        said->width);
+    say(out, "tables", "%llu rows of %zu floats, of which it has %zu", said->table_rows,
+        said->width, n);
     say(out, "optimizer", "of tables %s", said->optimizer);
 }
 
@@ -190,11 +200,13 @@ static bool say_checkpoint(FILE *out, const char *path, const struct log *log)
     if (safetensors_open(&file, path, log) != DESCANT_OK)
         return false;
     if (shard_said(file, &shard)) {
-        say_shard(out, &shard);
+        say_shard(out, file, &shard);
+        safetensors_close(file);
+        return true;
     } else if (safetensors_text(file, "inputs")) {
         say_run(out, file);
         if (shards_of(file, path, &shards, log) == DESCANT_OK && shards.n)
-            say_shards(out, path, &shards);
+            say_shards(out, file, path, &shards);
     } else if (safetensors_text(file, "progress")) {
         say_bsp(out, file);
     } else {

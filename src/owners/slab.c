@@ -475,8 +475,9 @@ static size_t next_piece(const struct slab *slab, uint64_t *at, size_t n, uint64
         if (!(get(&slot->state) & LIVE))
             continue;
         ids[found] = slot->id;
-        memcpy(records + found * slab->record, slot->record,
-               slab->record * sizeof(float));
+        if (records)
+            memcpy(records + found * slab->record, slot->record,
+                   slab->record * sizeof(float));
         found++;
     }
     unlock(slab, stripe);
@@ -493,7 +494,7 @@ size_t slab_next(const struct slab *slab, uint64_t *at, size_t n, uint64_t *ids,
 
     while (*at < end && found < n)
         found += next_piece(slab, at, n - found, ids + found,
-                            records + found * slab->record);
+                            records ? records + found * slab->record : NULL);
     return found;
 }
 

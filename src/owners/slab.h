@@ -114,8 +114,8 @@ void slab_keep(const struct slab *slab, struct slab_row *row);
 /* Whether a row that is not there is to be made, with that probability. */
 bool slab_admits(const struct slab *slab, const struct slab_row *row, double admit);
 
-/* Rows from *at on, 0 at first: up to n of them, stripe by stripe. Returns how many; 0:
- * there are no more. A row that is evicted meanwhile and made again may come twice. */
+/* Rows from *at on, 0 at first: up to n of them, stripe by stripe. records NULL: without.
+ * Returns how many; 0: there are no more. A row that is evicted meanwhile and made again may come twice. */
 size_t slab_next(const struct slab *slab, uint64_t *at, size_t n, uint64_t *ids,
                  float *records);
 

@@ -140,8 +140,20 @@ bool checkpoint_there(const char *path)
     return access(path, F_OK) == 0 || checkpoint_before(path, previous, sizeof previous);
 }
 
-/* The file, and its shards that are wanted, as far as can be seen without reading all of
- * them. */
+/* Where rows are parted as they were, a rank has those that it wrote. */
+bool checkpoint_wants(const struct checkpoint *c, int k)
+{
+    const char *was, *is;
+
+    if (c->owners == 0)
+        return true;
+    bool same = c->owners == c->shards.n && checkpoint_same(c, "rows-shares", &was, &is);
+    return c->rank < c->owners && (!same || c->rank == k);
+}
+
+/* The file, and its shards, as far as can be seen without reading all of them. One that
+ * is not wanted need not be here; where it is, it is looked at all the same, so that
+ * ranks with one folder find the same checkpoint good. */
 static descant_status open_whole(struct checkpoint *c, const char *path)
 {
     struct shard shard;
@@ -150,7 +162,9 @@ static descant_status open_whole(struct checkpoint *c, const char *path)
     if (status == DESCANT_OK)
         status = shards_of(c->file, path, &c->shards, NULL);
     for (int k = 0; status == DESCANT_OK && k < c->shards.n; k++) {
-        if (c->size && !shard_needed(k, c->shards.n, c->rank, c->size))
+        char name[PATH_MAX];
+        shards_path(&c->shards, path, k, name, sizeof name);
+        if (!checkpoint_wants(c, k) && access(name, F_OK) != 0)
             continue;
         status = shard_open(&shard, &c->shards, path, k, NULL, NULL);
         if (status == DESCANT_OK)

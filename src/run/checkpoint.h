@@ -56,8 +56,8 @@ struct checkpoint {
     const char *path;               /* as it was named */
     const struct told *told;        /* this run's; NULL: nothing goes on from it */
     const struct log *log;
-    int rank, size;                 /* shards with rows of this rank of so many are
-                                       wanted; size 0: all are */
+    int rank, owners;               /* shards with rows of this rank are wanted, of so
+                                       many ranks that own rows; 0: all are */
     struct shards shards;           /* as the file has them */
 };
 
@@ -76,6 +76,9 @@ descant_status checkpoint_take(const struct checkpoint *c, const struct tensor *
  * ("optimizer", or "table-optimizer") is not the checkpoint's. */
 descant_status checkpoint_state(const struct checkpoint *c, const char *setting, float *p,
                                 size_t n);
+
+/* Whether this rank may have rows of shard k. */
+bool checkpoint_wants(const struct checkpoint *c, int k);
 
 /* --- checkpoint_tables.c: the tables, which are in the file or in its shards --- */
 

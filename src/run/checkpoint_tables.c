@@ -38,7 +38,7 @@ static descant_status each_shard(const struct checkpoint *c,
     struct shard shard;
 
     for (int k = 0; status == DESCANT_OK && k < c->shards.n; k++) {
-        if (c->size && !shard_needed(k, c->shards.n, c->rank, c->size))
+        if (!checkpoint_wants(c, k))
             continue;
         status = shard_open(&shard, &c->shards, c->path, k, shape, c->log);
         if (status != DESCANT_OK)

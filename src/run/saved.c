@@ -86,7 +86,8 @@ static descant_status open_named(struct safetensors **out, const char *path,
 void saved_model(const char *path, int *model)
 {
     const struct option *s = option_find(train_settings, n_train_settings, "model", 5);
-    struct checkpoint c = {.path = path};
+    /* of another rank than the one that owns rows: no shard need be there */
+    struct checkpoint c = {.path = path, .rank = 1, .owners = 1};
 
     if (checkpoint_open(&c, false) != DESCANT_OK)
         return;                 /* resume.c logs the failure */

@@ -23,7 +23,6 @@
 #include <unistd.h>
 
 enum { PIECE_ROWS = 4096, PIECE_FLOATS = 1 << 18, MOST_RECORD = 1 << 16 };
-enum { RANK_TURNS = 1024 };             /* rows go to ranks by turns of so many */
 #define MOST_ROWS (UINT64_C(1) << 40)
 
 /* --- names --- */
@@ -102,14 +101,6 @@ static bool read_name(const char *name, const char *base, uint64_t *generation, 
     const char *rest = name + length + end + sizeof suffix - 1;
     *whole = *rest == 0;
     return (*whole || strcmp(rest, ".tmp") == 0) && *k >= 1 && *k <= n;
-}
-
-bool shard_needed(int k, int n, int rank, int size)
-{
-    for (int turn = k; turn < RANK_TURNS && k < n; turn += n)
-        if (turn % size == rank)
-            return true;
-    return false;
 }
 
 /* --- the folder --- */

@@ -45,10 +45,6 @@ void shards_text(const struct shards *s, char *text, size_t room);
 /* The name of shard k, from 0, beside FILE, or beside FILE.previous and the like. */
 void shards_path(const struct shards *s, const char *beside, int k, char *path,
                  size_t room);
-/* Whether rank `rank` of `size` may own a row of shard k of n: ranks get rows by turns of
- * row mod 1024 (docs/owners.md). */
-bool shard_needed(int k, int n, int rank, int size);
-
 /* --- writing --- */
 
 /* As descant_owned_next. The rows come in the same order at each pass, and none goes;

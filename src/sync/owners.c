@@ -491,6 +491,17 @@ descant_status descant_owned_floats(struct descant *job, int table, size_t *floa
     return status;
 }
 
+descant_status descant_owned_ranks(struct descant *job, int *ranks)
+{
+    if (job == NULL || *job->parent == 0)
+        return job_check(job, JOB_OPEN, "descant_owned_ranks");
+    if (ranks == NULL)
+        return log_fail(&job->log, DESCANT_INVALID,
+                        "descant_owned_ranks: nowhere to put their number");
+    *ranks = owners_of(job);
+    return DESCANT_OK;
+}
+
 descant_status descant_owned_next(struct descant *job, int table, uint64_t *at,
                                   size_t room, uint64_t *rows, float *records, size_t *n)
 {

@@ -98,6 +98,7 @@ struct board {
     /* the standard input of the trainer that came first; 0: none has looked (piped.c) */
     _Atomic uint64_t input;
     struct board_once tables;               /* filling the tables */
+    struct board_once rows;     /* the same where rows have owners, on one machine */
     /* they were filled from a checkpoint; before tables */
     _Atomic uint32_t resumed;
     struct cell before;                     /* sums of the run that was resumed */

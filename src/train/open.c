@@ -11,6 +11,7 @@
 #include "run/run.h"
 #include "train/bsp.h"
 #include "train/place.h"
+#include "train/shards.h"
 
 #include <math.h>
 #include <string.h>
@@ -210,14 +211,18 @@ static descant_status open_model(struct trainer *t)
     t->owned = owned_suits(t);
     t->n_tables = t->owned ? 0 : model_table_floats(t->model);
     t->optimizer = o->optimizer;
+    status = descant_owned_ranks(t->job, &t->owners);
+    if (status != DESCANT_OK)
+        return status;
     /* The dense segment's name has all that must be alike on all hosts: if names differ,
      * both are shown. No machine joins a job of several machines later, so there the name
-     * may also have the run's beginning. */
+     * may also have the run's beginning. Rows that have owners are saved by all ranks, or
+     * by none. */
     bool resumed = o->resume && checkpoint_there(o->checkpoint);
     snprintf(name, sizeof name, "%s", train_model_names[o->model]);
     if (t->hosts > 1)
-        snprintf(name, sizeof name, "%s%s,data=%llu", train_model_names[o->model],
-                 resumed ? ",resumed" : "",
+        snprintf(name, sizeof name, "%s%s%s,data=%llu", train_model_names[o->model],
+                 t->owned && o->checkpoint ? ",kept" : "", resumed ? ",resumed" : "",
                  (unsigned long long)path_list_bytes(&t->paths));
     t->w = descant_alloc(t->job, name, t->n);
     if (o->plan_controls) {
@@ -384,13 +389,14 @@ static descant_status begin_deal(struct trainer *t)
 /* Each step needs those before it: locks take the run's number from the board; the model
  * follows from the data's shape, and the tables from the model; whether the replica is a
  * checkpoint's is known once the tables are filled; the job starts when all values are
- * there, those of the plan's outer state, too; and only a job that has started deals
- * chunks. */
+ * there, those of the plan's outer state, too, but for rows that have owners, which only
+ * a job that has started has; and only such a job deals chunks. */
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size)
 {
     descant_status (*const steps[])(struct trainer *) = {
         open_board,   piped_check, lock_files,   look_at_data, open_model,
-        share_tables, once_tables, fill_replica, start,        begin_deal};
+        share_tables, once_tables, fill_replica, start,        shards_resume,
+        begin_deal};
     descant_status status = open_job(t, address, rank, size);
 
     for (size_t k = 0; k < sizeof steps / sizeof *steps && status == DESCANT_OK; k++)

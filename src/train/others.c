@@ -102,7 +102,11 @@ static void hear_told(struct trainer *t, const struct descant_event *event)
 bool others_hear(struct trainer *t, const struct descant_event *event)
 {
     bool was_told = rank_is(&t->told, event->rank);
+    bool lost = event->kind == DESCANT_EVENT_LOST ||
+                event->kind == DESCANT_EVENT_UNFINISHED;
 
+    if (lost || event->kind == DESCANT_EVENT_JOINED)
+        set_rank(&t->lost, event->rank, lost);
     switch (event->kind) {
     case DESCANT_EVENT_TOLD:
         hear_told(t, event);

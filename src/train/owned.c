@@ -3,6 +3,7 @@
  * their rows, one table's behind the other's, as the model numbers them. A machine then
  * holds the rows that its trainers own, and no copy of all. */
 #include "run/run.h"
+#include "train/shards.h"
 #include "train/trainer.h"
 
 /* Of the bytes that are free on a machine, the tables may take so many. */
@@ -47,9 +48,6 @@ descant_status owned_declare(struct trainer *t)
     struct descant_owned shape = descant_owned_default();
     struct rows_born born = model_rows_born(t->model);
 
-    if (o->checkpoint)
-        return log_fail(&t->log, DESCANT_UNSUPPORTED,
-                        "--tables shard has no checkpoints yet");
     shape.rows = model_table_rows(t->model);
     shape.grows = model_shape(t->model)->grows;
     if (shape.grows) {
@@ -65,7 +63,9 @@ descant_status owned_declare(struct trainer *t)
     shape.seed = (uint64_t)o->seed;
     shape.spread = born.spread;
     shape.zeros = born.zeros;
-    return descant_owned_table(t->job, "train.tables", &shape, &t->rows_table);
+    descant_status status =
+        descant_owned_table(t->job, "train.tables", &shape, &t->rows_table);
+    return status == DESCANT_OK ? shards_declare(t) : status;
 }
 
 struct tables_at owned_tables_at(const struct trainer *t)

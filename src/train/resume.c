@@ -51,12 +51,12 @@ static descant_status check_meaning(const struct trainer *t, const struct checkp
     return DESCANT_OK;
 }
 
-/* This run's texts; *told has to live as long. */
-static struct checkpoint of_run(const struct trainer *t, struct told *told)
+struct checkpoint resume_checkpoint(const struct trainer *t, struct told *told)
 {
     *told = train_told(t->options);
-    return (struct checkpoint){
-        .path = t->options->checkpoint, .told = told, .log = &t->log};
+    return (struct checkpoint){.path = t->options->checkpoint, .told = told,
+                               .log = &t->log, .rank = t->rank,
+                               .owners = t->owned && t->deals ? t->owners : 0};
 }
 
 /* Each trainer reads the dense part for itself, once the tables are filled. The
@@ -89,7 +89,7 @@ descant_status resume_model(struct trainer *t)
 {
     size_t n, floats = optimizer_floats(&t->optimizer, t->n);
     struct told told;
-    struct checkpoint c = of_run(t, &told);
+    struct checkpoint c = resume_checkpoint(t, &told);
     descant_status status = checkpoint_open(&c, false);
 
     if (status != DESCANT_OK)
@@ -275,7 +275,7 @@ static void take_best(struct trainer *t, const struct checkpoint *of)
 void resume_best(struct trainer *t)
 {
     struct told told;
-    const struct checkpoint c = of_run(t, &told);
+    const struct checkpoint c = resume_checkpoint(t, &told);
 
     take_best(t, &c);
 }
@@ -401,20 +401,16 @@ descant_status resume_deal(struct trainer *t, const struct data_options *options
  * tables that are filled in part; the next trainer that tries fills them anew. */
 descant_status resume_tables(struct trainer *t)
 {
-    size_t n, floats = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
-                                            model_table_width(t->model));
     struct told told;
-    struct checkpoint c = of_run(t, &told);
+    struct checkpoint c = resume_checkpoint(t, &told);
     descant_status status = checkpoint_open(&c, true);
 
     if (status != DESCANT_OK)
         return status;
-    const struct tensor *tensors = model_tables(t->model, &n);
     status = check_meaning(t, &c);
-    if (status == DESCANT_OK)
-        status = checkpoint_take(&c, tensors, n, t->tables);
-    if (status == DESCANT_OK && floats)
-        status = checkpoint_state(&c, "table-optimizer", t->table_state, floats);
+    if (status == DESCANT_OK && !t->owned)
+        status = checkpoint_tables(&c, t->model, &t->optimizer, t->tables,
+                                   t->table_state);
     if (status == DESCANT_OK)
         status = take_place(t, &c);
     checkpoint_close(&c);

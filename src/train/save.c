@@ -19,15 +19,25 @@
 #include "run/checkpoint.h"
 #include "train/bsp.h"
 #include "train/place.h"
+#include "train/shards.h"
 
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 /* beside the model's, with names that begin with descant: optimizer, table_optimizer,
- * place, files, outer */
-enum { RUN_TENSORS = 5 };
+ * place, files, outer, shards */
+enum { RUN_TENSORS = 6 };
 enum { MOST_LOOKS = 20 };       /* until a moment in which nothing is trained */
+
+/* A checkpoint that is being written. */
+struct saving {
+    const struct place *place;
+    bool best;                  /* FILE.best */
+    struct shards shards;       /* where rows have owners */
+    double window_s;            /* of them, and examples that were trained in it */
+    uint64_t window_n;
+};
 
 /* A copy of the plan's outer state, which the caller gives back. *out is set only on
  * success. */
@@ -217,18 +227,19 @@ static descant_status put_best(struct trainer *t, struct contents *c)
  * finish, else it is asked of the job. It is not asked for where there is no time, nor
  * for the best model. */
 static descant_status write_all(struct trainer *t, const struct dense *dense,
-                                struct contents *c, const struct place *place, bool best)
+                                struct contents *c, const struct saving *s)
 {
+    const struct place *place = s->place;
     size_t n = optimizer_floats(&t->optimizer, t->n), outer_bytes = t->outer_bytes;
     size_t rows = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
                                        model_table_width(t->model));
     char *outer = t->outer;
-    bool kept = outer || (!t->in_haste && !best &&
+    bool kept = outer || (!t->in_haste && !s->best &&
                           outer_of(t, &outer, &outer_bytes) == DESCANT_OK);
 
     if (n)
         contents_add(c, "descant.optimizer", SAFETENSORS_F32, dense->state, n);
-    if (rows)
+    if (rows && !t->owned)
         contents_add(c, "descant.table_optimizer", SAFETENSORS_F32, t->table_state, rows);
     contents_add(c, "descant.place", SAFETENSORS_U64, place->at, place->n);
     contents_add(c, "descant.files", SAFETENSORS_U64, place->files, MARK * t->paths.n);
@@ -237,9 +248,15 @@ static descant_status write_all(struct trainer *t, const struct dense *dense,
     const struct tensor *tensors = model_tensors(t->model, &n);
     contents_tensors(c, tensors, n, dense->w);
     tensors = model_tables(t->model, &n);
-    contents_tensors(c, tensors, n, t->tables);
+    if (t->owned)
+        contents_shards(c, &s->shards);
+    else
+        contents_tensors(c, tensors, n, t->tables);
     add_texts(c, t, place, dense->steps);
-    descant_status status = best ? put_best(t, c) : put(t, c);
+    if (t->owned)
+        contents_text(c, "window", "%.3f %llu", s->window_s,
+                      (unsigned long long)s->window_n);
+    descant_status status = s->best ? put_best(t, c) : put(t, c);
     if (outer != t->outer)
         memory_give(outer);
     return status;
@@ -248,11 +265,9 @@ static descant_status write_all(struct trainer *t, const struct dense *dense,
 /* The last look before a file is replaced: a model with NaN or Inf is not written. A host
  * that takes over from the first one writes to its own FILE.hostN.tmp: that one may have
  * counted as dead, and be at FILE.tmp still. */
-static descant_status write_from(struct trainer *t, struct place *place,
-                                 const struct dense *dense, bool best)
+static descant_status write_from(struct trainer *t, const struct saving *s,
+                                 const struct dense *dense)
 {
-    if (!place)
-        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
     if (diverged_in(dense->w, t->n) || diverged_in(t->tables, t->n_tables)) {
         char where[96];
         diverged_where(t, where, sizeof where);
@@ -267,10 +282,26 @@ static descant_status write_from(struct trainer *t, struct place *place,
     strcat(temporary, ".tmp");
     if (c && t->host > 0)
         c->temporary = temporary;
-    descant_status status = c ? write_all(t, dense, c, place, best) : DESCANT_MEMORY;
+    descant_status status = c ? write_all(t, dense, c, s) : DESCANT_MEMORY;
     contents_destroy(c);
     return status;
 }
+
+/* Where rows have owners, their shards are written first. The window: from the place in
+ * the data up to the moment when the last shard is there. */
+static descant_status begin_saving(struct trainer *t, struct saving *s)
+{
+    uint64_t began_ns = clock_now_ns();
+
+    if (!s->place)
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
+    descant_status status = t->owned ? shards_save(t, &s->shards) : DESCANT_OK;
+    uint64_t seen = whole_sum(t).n, before = s->place->sums.n;
+    s->window_s = (double)(clock_now_ns() - began_ns) * 1e-9;
+    s->window_n = seen > before ? seen - before : 0;
+    return status;
+}
+
 
 /* The place is taken before the model, so that the model has all chunks that count as
  * done. */
@@ -279,8 +310,13 @@ descant_status save_checkpoint(struct trainer *t)
     if (!others_is_first(t))
         return DESCANT_OK;
     struct place *place = save_place(t);
-    struct dense dense = bsp_copy(t);
-    descant_status status = write_from(t, place, &dense, false);
+    struct saving s = {.place = place};
+    descant_status status = begin_saving(t, &s);
+    if (status == DESCANT_OK) {
+        struct dense dense = bsp_copy(t);
+        status = write_from(t, &s, &dense);
+    }
+    shards_saved(t);
     memory_give(place);
     return status;
 }
@@ -290,8 +326,15 @@ descant_status save_checkpoint(struct trainer *t)
  * run's. */
 descant_status save_best(struct trainer *t, struct place *place, const float *w)
 {
+    struct saving s = {.place = place, .best = true};
     descant_status status = is_own(t) ? DESCANT_OK : save_checkpoint(t);
-    struct dense dense = bsp_copy(t);
-    dense.w = w;
-    return status == DESCANT_OK ? write_from(t, place, &dense, true) : status;
+    if (status == DESCANT_OK)
+        status = begin_saving(t, &s);
+    if (status == DESCANT_OK) {
+        struct dense dense = bsp_copy(t);
+        dense.w = w;
+        status = write_from(t, &s, &dense);
+    }
+    shards_saved(t);
+    return status;
 }

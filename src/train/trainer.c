@@ -23,6 +23,8 @@
 #include "run/run.h"
 #include "run/signals.h"
 #include "train/bsp.h"
+#include "train/cuts.h"
+#include "train/shards.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -271,7 +273,9 @@ static int run(struct trainer *t)
 
     t->seat = board_sit(t->board, t->local_rank);
     signals_heed();
-    descant_status status = t->bsp ? bsp_start(t->bsp) : DESCANT_OK;
+    descant_status status = shards_begin(t);
+    if (status == DESCANT_OK && t->bsp)
+        status = bsp_start(t->bsp);
     if (status == DESCANT_OK)
         train(t);
     bsp_finish(t->bsp);
@@ -291,6 +295,7 @@ static int run(struct trainer *t)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
                    descant_last_error());
     end_run(t);
+    cuts_end(t);
     piped_end(t);
     if (leaves)
         leave(t);
@@ -335,6 +340,7 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
         t.state = NULL;         /* the job's memory */
     bsp_close(t.bsp);
     piped_fini(&t);
+    cuts_fini(&t);
     descant_close(t.job);
     lock_give_files(t.locks);
     model_destroy(t.model);

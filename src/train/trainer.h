@@ -105,6 +105,8 @@ struct piped {
 
 enum { TRAIN_POINTS = 64 };
 
+struct cuts;
+
 struct trainer {
     const struct train_options *options;
     struct log log;
@@ -127,6 +129,8 @@ struct trainer {
     _Atomic uint64_t told_ns;       /* this process saw its SIGTERM; 0: none came */
     _Atomic int told_of;            /* members then */
     struct rank_bits told, gone;    /* other ranks; the library's thread writes */
+    struct rank_bits lost;          /* died, or ended in failure, and have not come back;
+                                       likewise */
     struct model *model;
     struct optimizer optimizer;
     struct data_shape shape;
@@ -142,6 +146,12 @@ struct trainer {
                                        where rows have owners: */
     bool owned;
     int rows_table;                 /* of descant_owned_table */
+    int owners;                     /* ranks that own rows; 1 where trainers share them */
+    struct cuts *cuts;              /* NULL: no other rank has rows, or there is no
+                                       checkpoint */
+    uint64_t generation, shard_rows;    /* of the last checkpoint in shards, and its rows
+                                           where it is one; the keeper's, at the end the
+                                           main thread's */
     struct board *board;
     void *data_shared;
     char *outer;                    /* the outer state as training ended, for the last
@@ -318,9 +328,12 @@ void save_tidy(const struct trainer *t);  /* removes files that a killed run lef
                                              unfinished */
 
 /* --- resume.c --- */
+struct checkpoint;
 descant_status resume_model(struct trainer *t);    /* w, state and the plan's outer state,
                                                        before start */
 descant_status resume_tables(struct trainer *t);   /* and the board; one trainer alone */
+/* The checkpoint that this run goes on from, not opened; *told has to live as long. */
+struct checkpoint resume_checkpoint(const struct trainer *t, struct told *told);
 /* Tells a job that deals chunks which are done, and the data's end; after start, and also
  * where nothing is resumed. */
 descant_status resume_deal(struct trainer *t, const struct data_options *options);

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: MIT */
+/* The ranks show each other orders and marks in rows of a table with owners, which any
+ * rank may read and change as long as the job is open: before, during and after its
+ * finish, under each plan, and without that anyone waits for a round.
+ *
+ * Row k is the mark of rank k; the last row is the first rank's order. A rank keeps what
+ * its row has now, and pushes the difference to what it is to have, at a rate of 1: whole
+ * numbers below 2^24, so the sum is exact.
+ *
+ * The thread alone uses the job's rows. The keeper of the first rank, or at the end its
+ * main thread, hands it orders, and waits for the outcome; the mutex guards what both
+ * use. */
+#include "train/cuts.h"
+
+#include "run/tick.h"
+#include "train/cut.h"
+#include "train/trainer.h"
+
+#include <string.h>
+
+enum { MARKS = 1024, ROW_OF_ORDER = MARKS, N_ROWS };    /* ranks; rows of the table */
+enum { LEAST_NS = 10000000, MOST_NS = 100000000 };      /* between looks */
+
+/* What a look has found. */
+struct view {
+    struct cut_order order;
+    struct cut_mark marks[MARKS];
+};
+
+struct cuts {
+    struct trainer *t;
+    cuts_write *write;
+    pthread_t thread;
+    int table;
+    /* the thread's: */
+    struct view view;
+    bool lost[MARKS];
+    struct cut_mark mine;
+    uint64_t tidied;
+    float mark_row[CUT_FLOATS], order_row[CUT_FLOATS];  /* as they are in the table */
+    struct descant_rows *batch;         /* of the look that is under way, */
+    uint64_t asked[N_ROWS];             /* (n_asked) and its rows */
+    size_t n_asked;
+    uint32_t rest_ns;                   /* until the next look */
+    /* of both threads of the first rank: */
+    pthread_mutex_t mutex;              /* guards these: */
+    pthread_cond_t moved;
+    struct cut_order order;             /* to be given */
+    bool changed;                       /* it has not been given yet */
+    uint64_t cut;                       /* that the other thread waits for; 0: it has its
+                                           outcome, */
+    enum cut_state outcome;             /* this, */
+    int who;                            /* by that rank, */
+    uint64_t rows[MARKS];               /* and with these */
+    bool ended;                         /* the thread */
+    bool started;                       /* the main thread's */
+};
+
+descant_status cuts_declare(struct trainer *t, cuts_write *write)
+{
+    struct descant_owned shape = descant_owned_default();
+    struct cuts *c = t->cuts = memory_take(sizeof *c);
+
+    if (!c)
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for checkpoints in shards");
+    if (t->rank >= MARKS)
+        return log_fail(&t->log, DESCANT_BAD_RANK,
+                        "rank %d: --tables shard with --checkpoint has room for %d ranks",
+                        t->rank, (int)MARKS);
+    c->t = t;
+    c->write = write;
+    pthread_mutex_init(&c->mutex, NULL);
+    tick_init(&c->moved);
+    shape.rows = N_ROWS;
+    shape.width = CUT_FLOATS;
+    shape.optimizer = DESCANT_ROWS_SGD;
+    return descant_owned_table(t->job, "train.cuts", &shape, &c->table);
+}
+
+/* --- rows --- */
+
+static bool is_first(const struct cuts *c)
+{
+    return c->t->rank == 0;
+}
+
+static bool push_row(struct cuts *c, uint64_t row, float *is, const float *to)
+{
+    struct descant_rows *batch;
+    float gradient[CUT_FLOATS];
+
+    for (int k = 0; k < CUT_FLOATS; k++)
+        gradient[k] = is[k] - to[k];
+    if (descant_rows_fetch(c->t->job, c->table, &row, 1, &batch) != DESCANT_OK ||
+        descant_rows_push(c->t->job, batch, gradient, 1) != DESCANT_OK)
+        return false;
+    memcpy(is, to, sizeof gradient);
+    return true;
+}
+
+/* The details first. */
+static bool give_mark(struct cuts *c)
+{
+    struct cut_mark details = cut_get_mark(c->mark_row);
+    float row[CUT_FLOATS];
+
+    details.rows = c->mine.rows;
+    cut_put_mark(&details, row);
+    if (!push_row(c, (uint64_t)c->t->rank, c->mark_row, row) ||
+        descant_rows_settle(c->t->job) != DESCANT_OK)
+        return false;
+    cut_put_mark(&c->mine, row);
+    return push_row(c, (uint64_t)c->t->rank, c->mark_row, row);
+}
+
+static bool give_order(struct cuts *c, const struct cut_order *order)
+{
+    struct cut_order details = cut_get_order(c->order_row);
+    float row[CUT_FLOATS];
+
+    details.id = order->id;
+    memcpy(details.kept, order->kept, sizeof details.kept);
+    cut_put_order(&details, row);
+    if (!push_row(c, ROW_OF_ORDER, c->order_row, row) ||
+        descant_rows_settle(c->t->job) != DESCANT_OK)
+        return false;
+    cut_put_order(order, row);
+    return push_row(c, ROW_OF_ORDER, c->order_row, row);
+}
+
+/* Asks for the order, this rank's mark and, if all are wanted, all marks. */
+static bool ask(struct cuts *c, bool all)
+{
+    uint64_t rows[N_ROWS] = {ROW_OF_ORDER, (uint64_t)c->t->rank};
+
+    c->n_asked = 2;
+    for (uint64_t k = 0; all && k < MARKS; k++)
+        if (k != rows[1])
+            rows[c->n_asked++] = k;
+    memcpy(c->asked, rows, sizeof c->asked);
+    return descant_rows_fetch(c->t->job, c->table, rows, c->n_asked, &c->batch) ==
+           DESCANT_OK;
+}
+
+/* What was asked for becomes the view. */
+static bool take(struct cuts *c)
+{
+    float *block;
+
+    if (descant_rows_wait(c->t->job, c->batch, &block) != DESCANT_OK)
+        return false;
+    c->view.order = cut_get_order(block);
+    for (size_t k = 1; k < c->n_asked; k++)
+        c->view.marks[c->asked[k]] = cut_get_mark(block + k * CUT_FLOATS);
+    if (!c->mine.there)                 /* of a process of this rank before this one */
+        memcpy(c->mark_row, block + CUT_FLOATS, sizeof c->mark_row);
+    return descant_rows_drop(c->t->job, c->batch) == DESCANT_OK;
+}
+
+/* --- acts --- */
+
+static bool follow(struct cuts *c, enum cut_act act)
+{
+    struct trainer *t = c->t;
+    const struct cut_order *order = &c->view.order;
+
+    switch (act) {
+    case CUT_SETTLES:
+        if (descant_rows_settle(t->job) != DESCANT_OK)
+            return false;
+        c->mine.settled = order->cut;
+        return give_mark(c);
+    case CUT_WRITES:
+        if (c->write(t, order->write, order->id, &c->mine.rows) == DESCANT_OK)
+            c->mine.written = order->write;
+        else
+            c->mine.failed = order->write;
+        return give_mark(c);
+    case CUT_TIDIES:
+        shards_tidy(t->options->checkpoint, t->rank, t->owners, order->tidy, order->kept,
+                    CUT_KEPT);
+        c->tidied = order->tidy;
+        return true;
+    case CUT_RESTS:
+    case CUT_ENDS:
+        break;
+    }
+    return true;
+}
+
+/* --- the first rank --- */
+
+/* Gives the order that the other thread has left. */
+static bool give_changed(struct cuts *c)
+{
+    pthread_mutex_lock(&c->mutex);
+    const struct cut_order order = c->order;
+    bool changed = c->changed;
+    c->changed = false;
+    pthread_mutex_unlock(&c->mutex);
+    return !changed || give_order(c, &order);
+}
+
+static void tell(struct cuts *c, enum cut_state state, int who)
+{
+    pthread_mutex_lock(&c->mutex);
+    c->outcome = state;
+    c->who = who;
+    for (int k = 0; k < c->t->owners; k++)
+        c->rows[k] = c->view.marks[k].rows;
+    c->cut = 0;
+    pthread_cond_broadcast(&c->moved);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+static enum cut_state judge(struct cuts *c, uint64_t cut, int *who)
+{
+    for (int k = 0; k < MARKS; k++)
+        c->lost[k] = rank_is(&c->t->lost, k);
+    return cut_judge(cut, c->view.marks, c->lost, MARKS, c->t->owners, who);
+}
+
+/* Brings the cut that is under way further. */
+static bool lead(struct cuts *c)
+{
+    int who;
+
+    pthread_mutex_lock(&c->mutex);
+    uint64_t cut = c->changed ? 0 : c->cut;
+    pthread_mutex_unlock(&c->mutex);
+    if (!cut)
+        return true;
+    enum cut_state state = judge(c, cut, &who);
+    if (state == CUT_SETTLED && c->view.order.write < cut) {
+        pthread_mutex_lock(&c->mutex);
+        c->order.write = cut;
+        c->changed = true;
+        pthread_mutex_unlock(&c->mutex);
+    }
+    if (state != CUT_WRITTEN && state != CUT_FAILED)
+        return true;
+    if (!ask(c, true) || !take(c))      /* for the details */
+        return false;
+    tell(c, state, who);
+    return true;
+}
+
+/* --- the thread --- */
+
+/* Until it is time for the next look, or there is an order to give. After an act the next
+ * one is near; where nothing happens looks become rare. */
+static void rest(struct cuts *c)
+{
+    pthread_mutex_lock(&c->mutex);
+    if (!c->changed)
+        tick_wait(&c->moved, &c->mutex, c->rest_ns);
+    if (c->changed)
+        c->rest_ns = LEAST_NS;
+    pthread_mutex_unlock(&c->mutex);
+    c->rest_ns = 2 * c->rest_ns < MOST_NS ? 2 * c->rest_ns : MOST_NS;
+}
+
+static bool leads(struct cuts *c)
+{
+    pthread_mutex_lock(&c->mutex);
+    bool leads = c->cut != 0;
+    pthread_mutex_unlock(&c->mutex);
+    return leads;
+}
+
+/* A look, and what follows from it. Rows that were asked for come during the rest, so
+ * that nothing is waited for, which would count as a stall. False: the job has failed, or
+ * there are no more cuts. */
+static bool turn(struct cuts *c)
+{
+    bool owns = c->t->rank < c->t->owners;
+
+    if (!give_changed(c) || !ask(c, leads(c)))
+        return false;
+    rest(c);
+    if (!take(c))
+        return false;
+    enum cut_act act = cut_act(&c->view.order, &c->mine, c->tidied, owns);
+    if (act != CUT_RESTS) {             /* for the details */
+        c->rest_ns = LEAST_NS;
+        if (!ask(c, false) || !take(c))
+            return false;
+        act = cut_act(&c->view.order, &c->mine, c->tidied, owns);
+    }
+    return act != CUT_ENDS && follow(c, act) && lead(c);
+}
+
+static void *follow_orders(void *of)
+{
+    struct cuts *c = of;
+
+    while (turn(c))
+        ;
+    pthread_mutex_lock(&c->mutex);
+    c->ended = true;
+    pthread_cond_broadcast(&c->moved);
+    pthread_mutex_unlock(&c->mutex);
+    return NULL;
+}
+
+/* The mark is there before this rank trains: a cut must wait for what it pushes. */
+descant_status cuts_start(struct trainer *t)
+{
+    struct cuts *c = t->cuts;
+
+    if (!c)
+        return DESCANT_OK;
+    bool good = ask(c, false) && take(c);
+    c->rest_ns = LEAST_NS;
+    c->mine.there = true;
+    if (!good || !give_mark(c) || descant_rows_settle(t->job) != DESCANT_OK)
+        return log_fail(&t->log, DESCANT_ENDED,
+                        "the ranks that own rows are not all there");
+    c->started = pthread_create(&c->thread, NULL, follow_orders, c) == 0;
+    c->ended = !c->started;
+    return c->started ? DESCANT_OK
+                      : log_fail(&t->log, DESCANT_SYSTEM, "no thread for checkpoints");
+}
+
+/* --- orders --- */
+
+descant_status cuts_make(struct trainer *t, struct shards *s)
+{
+    struct cuts *c = t->cuts;
+
+    pthread_mutex_lock(&c->mutex);
+    c->order.cut = c->cut = s->generation;
+    c->order.id = s->id;
+    c->changed = true;
+    pthread_cond_broadcast(&c->moved);
+    while (c->cut && !c->ended)
+        pthread_cond_wait(&c->moved, &c->mutex);
+    bool ended = c->cut != 0;
+    enum cut_state outcome = c->outcome;
+    int who = c->who;
+    pthread_mutex_unlock(&c->mutex);
+    s->rows = c->rows;
+    if (ended)
+        return log_fail(&t->log, DESCANT_ENDED,
+                        "no checkpoint is written: the ranks that own rows are not all "
+                        "there");
+    return outcome == CUT_WRITTEN
+               ? DESCANT_OK
+               : log_fail(&t->log, DESCANT_SYSTEM,
+                          "no checkpoint is written: rank %d could not write its shard, "
+                          "and has said why", who);
+}
+
+void cuts_tidy(struct trainer *t, uint64_t last, const uint64_t *kept)
+{
+    struct cuts *c = t->cuts;
+
+    pthread_mutex_lock(&c->mutex);
+    c->order.tidy = last;
+    memcpy(c->order.kept, kept, sizeof c->order.kept);
+    c->changed = true;
+    pthread_cond_broadcast(&c->moved);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+void cuts_end(struct trainer *t)
+{
+    struct cuts *c = t->cuts;
+
+    if (!c || !c->started)
+        return;
+    if (is_first(c)) {
+        pthread_mutex_lock(&c->mutex);
+        c->order.over = c->changed = true;
+        pthread_cond_broadcast(&c->moved);
+        pthread_mutex_unlock(&c->mutex);
+    }
+    pthread_join(c->thread, NULL);
+    c->started = false;
+}
+
+void cuts_fini(struct trainer *t)
+{
+    struct cuts *c = t->cuts;
+
+    if (!c)
+        return;
+    cuts_end(t);
+    pthread_cond_destroy(&c->moved);
+    pthread_mutex_destroy(&c->mutex);
+    memory_give(c);
+    t->cuts = NULL;
+}

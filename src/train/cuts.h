@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* Cuts of a run over several hosts whose rows have owners (cut.h): a thread in each
+ * trainer, which looks at the first one's orders and follows them. */
+#ifndef CUTS_H
+#define CUTS_H
+
+#include "run/shards.h"
+
+struct trainer;
+
+/* Writes this rank's shard of that checkpoint, with *n rows. */
+typedef descant_status cuts_write(struct trainer *t, uint64_t generation, uint64_t id,
+                                  uint64_t *n);
+
+/* The table in which ranks show orders and marks; before start. */
+descant_status cuts_declare(struct trainer *t, cuts_write *write);
+descant_status cuts_start(struct trainer *t);
+/* The first rank: has all shards written of a generation that is above all before.
+ * s->rows becomes t's. */
+descant_status cuts_make(struct trainer *t, struct shards *s);
+/* The first rank: generations up to `last` that are not kept are removed everywhere. */
+void cuts_tidy(struct trainer *t, uint64_t last, const uint64_t *kept);
+/* After finish, when the first rank makes no more cuts: waits until it has said so. */
+void cuts_end(struct trainer *t);
+void cuts_fini(struct trainer *t);      /* before the job's close */
+
+#endif

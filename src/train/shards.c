@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/* Checkpoints of rows that have owners (run/shards.h). On one machine all trainers share
+ * the rows: the one that reports writes them all, as one shard, beside FILE. Over several
+ * hosts each rank writes those that it owns, at a cut (cut.h).
+ *
+ * A checkpoint's generation is above that of each file and of each shard that the writer
+ * of FILE finds beside it. So no shard that some FILE names is ever replaced, and shards
+ * that none of FILE, FILE.previous, FILE.old, FILE.best and FILE.best.old names can be
+ * removed. */
+#include "train/shards.h"
+
+#include "run/checkpoint.h"
+#include "run/run.h"
+#include "train/cut.h"
+#include "train/cuts.h"
+#include "train/trainer.h"
+
+#include <string.h>
+#include <time.h>
+
+/* --- files that name shards --- */
+
+static uint64_t generation_of(const char *path, const char *base)
+{
+    struct safetensors *file;
+    struct shards s;
+    uint64_t generation = 0;
+
+    if (safetensors_open(&file, path, NULL) != DESCANT_OK)
+        return 0;
+    if (shards_of(file, path, &s, NULL) == DESCANT_OK && s.n && strcmp(s.base, base) == 0)
+        generation = s.generation;
+    safetensors_close(file);
+    return generation;
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* The generations that files name, 0 where one names none; returns the highest. */
+static uint64_t find_kept(const struct trainer *t, uint64_t kept[CUT_KEPT])
+{
+    static const char *const names[CUT_KEPT] = {"", ".previous", ".old", ".best",
+                                                ".best.old"};
+    const char *file = t->options->checkpoint;
+    char path[PATH_MAX];
+    uint64_t highest = 0;
+
+    for (int k = 0; k < CUT_KEPT; k++) {
+        snprintf(path, sizeof path, "%s%s", file, names[k]);
+        kept[k] = generation_of(path, base_of(file));
+        highest = kept[k] > highest ? kept[k] : highest;
+    }
+    return highest;
+}
+
+/* --- writing --- */
+
+static struct shard_shape shape_of(const struct trainer *t)
+{
+    static const char *const names[] = {"sgd", "adagrad", "rowwise-adagrad"};
+    int width = model_table_width(t->model);
+
+    return (struct shard_shape){
+        .rows = model_table_rows(t->model),
+        .width = (size_t)width,
+        .record = (size_t)width + optimizer_row_floats(&t->optimizer, 1, width),
+        .seed = (uint64_t)t->options->seed,
+        .optimizer = names[t->optimizer.rows],
+    };
+}
+
+static descant_status next_rows(void *of, uint64_t *at, size_t room, uint64_t *rows,
+                                float *records, size_t *n)
+{
+    struct trainer *t = of;
+    return descant_owned_next(t->job, t->rows_table, at, room, rows, records, n);
+}
+
+static void name_all(const struct trainer *t, struct shards *s)
+{
+    s->n = t->owners;
+    snprintf(s->base, sizeof s->base, "%s", base_of(t->options->checkpoint));
+}
+
+/* This rank's shard. */
+static descant_status write_own(struct trainer *t, uint64_t generation, uint64_t id,
+                                uint64_t *n)
+{
+    const struct shard_shape shape = shape_of(t);
+    const struct shard_source source = {&shape, next_rows, t};
+    struct shards s = {.generation = generation, .id = id};
+
+    name_all(t, &s);
+    return shard_write(&s, t->options->checkpoint, t->deals ? t->rank : 0, &source, n,
+                       &t->log);
+}
+
+/* Another one than any other checkpoint has. */
+static uint64_t new_id(uint64_t generation)
+{
+    const uint64_t parts[] = {run_number(), generation, (uint64_t)time(NULL)};
+    return fnv_add(FNV_BEGIN, parts, sizeof parts) >> 16;
+}
+
+descant_status shards_save(struct trainer *t, struct shards *s)
+{
+    uint64_t kept[CUT_KEPT], highest = find_kept(t, kept),
+             there = shards_last(t->options->checkpoint);
+
+    highest = there > highest ? there : highest;
+    highest = t->generation > highest ? t->generation : highest;
+    if (highest + 1 >= SHARDS_GENERATIONS)
+        return log_fail(&t->log, DESCANT_INVALID,
+                        "%s has had %llu checkpoints: give the next run another "
+                        "--checkpoint", t->options->checkpoint,
+                        (unsigned long long)highest);
+    *s = (struct shards){.generation = highest + 1};
+    s->id = new_id(s->generation);
+    t->generation = s->generation;
+    name_all(t, s);
+    if (t->cuts)
+        return t->rank == 0 ? cuts_make(t, s)
+                            : log_fail(&t->log, DESCANT_ENDED,
+                                       "no checkpoint is written: rank 0 has gone");
+    descant_status status = write_own(t, s->generation, s->id, &t->shard_rows);
+    s->rows = &t->shard_rows;
+    return status;
+}
+
+void shards_saved(struct trainer *t)
+{
+    uint64_t kept[CUT_KEPT], there = t->cuts ? 0 : shards_last(t->options->checkpoint);
+
+    if ((!t->owned && !there) || (t->cuts && t->rank != 0))
+        return;
+    uint64_t highest = find_kept(t, kept);
+    highest = there > highest ? there : highest;
+    highest = t->generation > highest ? t->generation : highest;
+    if (t->cuts)
+        cuts_tidy(t, highest, kept);
+    else
+        shards_tidy(t->options->checkpoint, 0, 1, highest, kept, CUT_KEPT);
+}
+
+/* --- the start --- */
+
+descant_status shards_declare(struct trainer *t)
+{
+    return t->options->checkpoint && t->deals ? cuts_declare(t, write_own) : DESCANT_OK;
+}
+
+/* Where trainers share the rows, the one that reports has none to order. */
+descant_status shards_begin(struct trainer *t)
+{
+    if (!t->owned || !t->options->checkpoint)
+        return DESCANT_OK;
+    if (t->rank == 0)
+        shards_saved(t);
+    return cuts_start(t);
+}
+
+static descant_status set_rows(void *of, const uint64_t *rows, size_t n,
+                               const float *records)
+{
+    struct trainer *t = of;
+    return descant_owned_set(t->job, t->rows_table, rows, n, records);
+}
+
+/* *generation: of the checkpoint; 0: it is not in shards. */
+static descant_status read_rows(struct trainer *t, uint64_t *generation)
+{
+    struct told told = train_told(t->options);
+    struct checkpoint c = resume_checkpoint(t, &told);
+    descant_status status = checkpoint_open(&c, false);
+
+    *generation = c.shards.generation;
+    if (status == DESCANT_OK)
+        status = checkpoint_rows(&c, t->model, &t->optimizer,
+                                 (uint64_t)t->options->seed, set_rows, t);
+    checkpoint_close(&c);
+    return status;
+}
+
+/* One trainer for all that share the rows. */
+static descant_status read_once(struct trainer *t)
+{
+    uint64_t generation;
+
+    if (!board_begin(&t->board->rows))
+        return DESCANT_OK;
+    descant_status status = read_rows(t, &generation);
+    board_end(&t->board->rows, status == DESCANT_OK);
+    return status;
+}
+
+/* No rank fetches rows before all have theirs, of one checkpoint: where hosts have
+ * folders of their own, one may have an older FILE, or a torn shard. */
+static descant_status agree(struct trainer *t, descant_status status, uint64_t generation)
+{
+    double found[] = {status != DESCANT_OK, (double)generation};
+    descant_status agreed = descant_agree_mean(t->job, found, 2);
+
+    if (status != DESCANT_OK || agreed != DESCANT_OK)
+        return status != DESCANT_OK ? status : agreed;
+    if (found[0] > 0)
+        return log_fail(&t->log, DESCANT_ENDED, "another rank could not read its rows "
+                        "from %s, and has said why", t->options->checkpoint);
+    if (found[1] > (double)generation || found[1] < (double)generation)
+        return log_fail(&t->log, DESCANT_MISMATCH,
+                        "%s: this rank has found the checkpoint of generation %llu, and "
+                        "another rank another one: copy the same FILE, with its shards, "
+                        "to all hosts", t->options->checkpoint,
+                        (unsigned long long)generation);
+    return DESCANT_OK;
+}
+
+/* A rank that comes late finds the rows there. */
+descant_status shards_resume(struct trainer *t)
+{
+    struct descant_members members;
+    uint64_t generation;
+
+    if (!t->owned || !atomic_load(&t->board->resumed))
+        return DESCANT_OK;
+    if (!t->deals)
+        return read_once(t);
+    if (descant_members(t->job, &members) == DESCANT_OK && members.late)
+        return DESCANT_OK;
+    descant_status status = read_rows(t, &generation);
+    return agree(t, status, generation);
+}

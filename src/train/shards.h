@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* The rows that have owners, in the checkpoints of a run. */
+#ifndef TRAIN_SHARDS_H
+#define TRAIN_SHARDS_H
+
+#include "run/shards.h"
+
+struct trainer;
+
+/* Before start: what several ranks need to make checkpoints. */
+descant_status shards_declare(struct trainer *t);
+/* After start: the rows of the checkpoint that this run goes on from, if it does. */
+descant_status shards_resume(struct trainer *t);
+/* Then: ready to save; what a killed run has left is removed. */
+descant_status shards_begin(struct trainer *t);
+
+/* Writes all shards of a new generation, for the first host's FILE. s->rows is valid
+ * until the next call. */
+descant_status shards_save(struct trainer *t, struct shards *s);
+/* After FILE was written, or has failed: shards that no file names are removed, also
+ * those of a run before whose rows had owners. */
+void shards_saved(struct trainer *t);
+
+#endif

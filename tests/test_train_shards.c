@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: MIT */
+/* Checkpoints in shards, through descant train: a run goes on from them on any number of ranks,
+ * with the same model, also from and to tables of which each host has a copy; a merged checkpoint
+ * has the bits of such a run; runs that are killed, full disks, torn and missing shards. */
+#include "harness/tcp.h"
+#include "harness/training.h"
+#include "run/shards.h"
+
+#include <glob.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+enum { MOST = 3 };
+
+static pid_t pids[MOST];
+static rlim_t room_of_rank_1;           /* of a file; 0: any */
+
+static void set_up(void)
+{
+    set_up_training();
+    room_of_rank_1 = 0;
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+/* ranks 0: two trainers of this machine. */
+struct how {
+    int ranks, tables;
+    const char *shares;
+};
+
+static struct train_options options_of(const struct how *how)
+{
+    static char job[300];
+    struct train_options o = small();
+    struct tcp_options at;
+    o.tables = how->tables;
+    o.rows_shares = how->shares;
+    o.eval = held_out;
+    o.checkpoint = model_file;
+    o.log = log_file;
+    o.log_every = 0.02;
+    o.trainers = 2;
+    if (how->ranks) {
+        tcp_test_address(&at, "127.0.0.1", MOST);
+        snprintf(job, sizeof job, "tcp:127.0.0.1:%s,ranks=%d,dead=3s", at.port, MOST);
+        o.job = job;
+        o.trainers = 0;
+        o.over_tcp = true;
+    }
+    return o;
+}
+
+static void begin_all(const struct train_options *o, int ranks)
+{
+    struct rlimit all, less;
+    char size[2] = {(char)('0' + ranks), 0};
+    unlink(said_file);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &all), 0);
+    less = all;
+    less.rlim_cur = room_of_rank_1;
+    for (int k = 0; k < (ranks ? ranks : 1); k++) {
+        char number[2] = {(char)('0' + k), 0};
+        if (ranks) {
+            setenv("RANK", number, 1);
+            setenv("WORLD_SIZE", size, 1);
+        }
+        setrlimit(RLIMIT_FSIZE, k == 1 && room_of_rank_1 ? &less : &all);
+        pids[k] = begin(o);
+        setrlimit(RLIMIT_FSIZE, &all);
+    }
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+}
+
+static void end_all(int ranks, int with)
+{
+    for (int k = 0; k < (ranks ? ranks : 1); k++) {
+        int status = end_within(pids[k], 50);
+        ck_assert_msg(status == with, "trainer %d ends with %d: %s", k, status, said);
+    }
+}
+
+/* Runs to the end, and returns the held-out loss. */
+static double run_to_end(const struct how *how, const struct train_options *o)
+{
+    unlink(log_file);
+    begin_all(o, how->ranks);
+    end_all(how->ranks, 0);
+    double loss = logged("summary", "eval_loss");
+    ck_assert_msg(loss > 0, "no held-out loss: %s", said);
+    return loss;
+}
+
+static void like(double a, double b)
+{
+    ck_assert_msg(fabs(a - b) < 2e-6, "%.9g, %.9g", a, b);
+}
+
+static double evaluated(const char *file)
+{
+    ck_assert_msg(program("eval --json --checkpoint %s --data %s", file, held_out) == 0, "%s",
+                  err_text);
+    const char *at = strstr(out_text, "\"loss\":");
+    ck_assert_ptr_nonnull(at);
+    return strtod(at + 7, NULL);
+}
+
+/* How many files there are: "model.safetensors" and this. */
+static size_t files_like(const char *rest)
+{
+    char pattern[200];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s%s", model_file, rest);
+    int status = glob(pattern, 0, NULL, &found);
+    size_t n = status == 0 ? found.gl_pathc : 0;
+    globfree(&found);
+    return n;
+}
+
+static const char *shard_name(const char *of, int k)
+{
+    static char path[PATH_MAX];
+    struct safetensors *file;
+    struct shards s;
+    ck_assert_int_eq(safetensors_open(&file, of, NULL), DESCANT_OK);
+    ck_assert_int_eq(shards_of(file, of, &s, NULL), DESCANT_OK);
+    shards_path(&s, of, k, path, sizeof path);
+    safetensors_close(file);
+    return path;
+}
+
+/* --- from some ranks to others --- */
+
+static const struct {
+    struct how before, then;
+} moves[] = {
+    {{0, TABLES_SHARD, NULL}, {3, TABLES_SHARD, NULL}},
+    {{3, TABLES_SHARD, NULL}, {2, TABLES_SHARD, NULL}},
+    {{2, TABLES_SHARD, NULL}, {3, TABLES_SHARD, "2,0,1"}},
+    {{3, TABLES_SHARD, "2,0,1"}, {3, TABLES_SHARD, NULL}},
+    {{3, TABLES_SHARD, NULL}, {0, TABLES_SHARD, NULL}},
+    {{3, TABLES_SHARD, NULL}, {0, TABLES_REPLICATE, NULL}},
+    {{3, TABLES_SHARD, NULL}, {2, TABLES_REPLICATE, NULL}},
+    {{2, TABLES_REPLICATE, NULL}, {3, TABLES_SHARD, NULL}},
+    {{1, TABLES_SHARD, NULL}, {1, TABLES_SHARD, NULL}},
+};
+
+START_TEST(a_run_goes_on_with_the_same_model)
+{
+    const struct how *before = &moves[_i].before, *then = &moves[_i].then;
+    struct train_options o = options_of(before);
+    double first = run_to_end(before, &o);
+    like(evaluated(model_file), first);
+    int n = before->ranks ? before->ranks : 1;
+    ck_assert_uint_eq(files_like(".rows-00001-*-of-*"),
+                      before->tables == TABLES_SHARD ? (size_t)n : 0);
+    o = options_of(then);
+    o.resume = true;
+    like(run_to_end(then, &o), first);
+    ck_assert_msg(!strstr(said, "anew"), "%s", said);
+    like(evaluated(model_file), first);
+    like(evaluated(in_folder("model.safetensors.previous")), first);
+    o = options_of(then);
+    o.resume = true;
+    o.epochs = 2;
+    double better = run_to_end(then, &o);
+    ck_assert(better < first - 1e-4 || better > first + 1e-4);
+    like(evaluated(model_file), better);
+    ck_assert_uint_eq(files_like("*.tmp"), 0);
+    n = then->ranks ? then->ranks : 1;
+    ck_assert_uint_eq(files_like(".rows-*"), then->tables == TABLES_SHARD ? 2 * (size_t)n : 0);
+}
+END_TEST
+
+/* --- one file --- */
+
+static const int optimizers[] = {ROWS_ADAGRAD, ROWS_ROWWISE_ADAGRAD, ROWS_SGD};
+
+static void same_tensors(const char *a_name, const char *b_name)
+{
+    struct safetensors *a, *b;
+    ck_assert_int_eq(safetensors_open(&a, a_name, NULL), DESCANT_OK);
+    ck_assert_int_eq(safetensors_open(&b, b_name, NULL), DESCANT_OK);
+    ck_assert_uint_eq(safetensors_count(a), safetensors_count(b));
+    for (size_t k = 0; k < safetensors_count(a); k++) {
+        const struct safetensor *x = safetensors_at(a, k), *y = safetensors_find(b, x->name);
+        ck_assert_msg(y != NULL, "no %s", x->name);
+        ck_assert_mem_eq(x->dims, y->dims, sizeof x->dims);
+        if (strcmp(x->name, "descant.outer") != 0)
+            ck_assert_msg(memcmp(x->data, y->data, x->bytes) == 0, "%s differs", x->name);
+    }
+    ck_assert_ptr_null(safetensors_text(b, "shards"));
+    ck_assert_str_eq(safetensors_text(b, "tables"), "replicate");
+    safetensors_close(a);
+    safetensors_close(b);
+}
+
+/* One trainer has the same bits with tables of both kinds, and so has what it saves. */
+START_TEST(a_merged_checkpoint_has_the_same_bits)
+{
+    static char plain[96], merged[96];
+    struct train_options o = options_of(&(struct how){0, TABLES_REPLICATE, NULL});
+    struct train_result r;
+    snprintf(plain, sizeof plain, "%s", in_folder("plain.safetensors"));
+    snprintf(merged, sizeof merged, "%s", in_folder("merged.safetensors"));
+    o.trainers = o.workers = 1;
+    o.sync = "none";
+    o.log = NULL;
+    o.optimizer.rows = (enum row_optimizer_kind)optimizers[_i];
+    o.table_lr = 0.02;
+    o.checkpoint = plain;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    o.tables = TABLES_SHARD;
+    o.checkpoint = model_file;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(program("merge %s %s", model_file, merged) == 0, "%s", err_text);
+    same_tensors(plain, merged);
+    like(evaluated(merged), r.held_out.loss);
+    /* and the other way round: what goes on from the merged one has shards of the same bits */
+    o.checkpoint = merged;
+    o.resume = true;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(program("merge %s %s", merged, in_folder("again.safetensors")) == 0, "%s",
+                  err_text);
+    same_tensors(plain, in_folder("again.safetensors"));
+    ck_assert_int_eq(program("merge %s %s", plain, in_folder("no")), 1);
+    ck_assert_ptr_nonnull(strstr(err_text, "has its tables itself"));
+    no_file(in_folder("no"));
+}
+END_TEST
+
+START_TEST(info_tells_of_shards)
+{
+    struct how how = {3, TABLES_SHARD, NULL};
+    struct train_options o = options_of(&how);
+    run_to_end(&how, &o);
+    ck_assert_int_eq(program("info %s", model_file), 0);
+    ck_assert_ptr_nonnull(strstr(out_text, "in 3 shards of generation 1"));
+    ck_assert_ptr_nonnull(strstr(out_text, "all there"));
+    ck_assert_int_eq(program("info %s", shard_name(model_file, 1)), 0);
+    ck_assert_ptr_nonnull(strstr(out_text, "shard 2 of 3 of a checkpoint of descant train"));
+    ck_assert_ptr_nonnull(strstr(out_text, "model.safetensors beside it, generation 1"));
+    ck_assert_int_eq(unlink(shard_name(model_file, 1)), 0);
+    ck_assert_int_eq(program("info %s", model_file), 0);
+    ck_assert_ptr_nonnull(strstr(out_text, "1 of 3 cannot be used"));
+    for (int k = 0; k < 2; k++) {
+        ck_assert_int_eq(program(k ? "eval --checkpoint %s --data %s" : "merge %s %s", model_file,
+                                 k ? held_out : in_folder("out")), 1);
+        ck_assert_ptr_nonnull(strstr(err_text, "copy them there"));
+    }
+}
+END_TEST
+
+/* --- on the way --- */
+
+static void kill_them(int ranks)
+{
+    for (int k = 0; k < (ranks ? ranks : 1); k++)
+        kill_all(pids[k]);
+}
+
+/* Killed at any moment, it goes on from what is whole; nothing is left over. */
+START_TEST(a_killed_run_goes_on)
+{
+    static const struct how hows[] = {{0, TABLES_SHARD, NULL}, {2, TABLES_SHARD, NULL},
+                                      {3, TABLES_SHARD, NULL}};
+    const struct how *how = &hows[_i % 3], *then = &hows[(_i + 1) % 3];
+    struct train_options o = options_of(how);
+    o.epochs = 1000000;
+    o.checkpoint_every = 0.02;
+    o.workers = 2;
+    begin_all(&o, how->ranks);
+    wait_file(in_folder("model.safetensors.previous"));
+    wait_examples(ROWS / 2);
+    kill_them(how->ranks);
+    double had = examples_kept();
+    ck_assert(isfinite(evaluated(model_file)));
+    uint64_t passes = (uint64_t)(had / ROWS) + 1;
+    o = options_of(then);
+    o.resume = true;
+    o.epochs = (int64_t)passes;
+    double loss = run_to_end(then, &o), all = examples_kept();
+    like(evaluated(model_file), loss);
+    ck_assert_msg(!strstr(said, "anew"), "%s", said);
+    /* what other hosts have done is known late */
+    double least = how->ranks ? had : (double)passes * ROWS;
+    ck_assert_msg(all >= least && (how->ranks || all < (double)(passes + 1) * ROWS),
+                  "%.0f of %llu passes", all, (unsigned long long)passes);
+    ck_assert_uint_eq(files_like("*.tmp"), 0);
+    ck_assert_uint_le(files_like(".rows-*"), 6);
+}
+END_TEST
+
+/* The earlier checkpoint stays whole, and training goes on. */
+START_TEST(a_full_disk_on_one_host_is_told)
+{
+    struct how how = {3, TABLES_SHARD, NULL};
+    struct train_options o = options_of(&how);
+    run_to_end(&how, &o);
+    double before = evaluated(model_file);
+    room_of_rank_1 = 30000;
+    o = options_of(&how);
+    o.resume = true;
+    o.epochs = 4;
+    o.checkpoint_every = 0.02;
+    unlink(log_file);
+    begin_all(&o, 3);
+    for (int k = 0; k < 3; k++) {
+        int status = end_within(pids[k], 50);
+        ck_assert_msg(status == (k == 0), "trainer %d ends with %d: %s", k, status, said);
+    }
+    says("rank 1 could not write its shard");
+    says("File too large");
+    says("the last checkpoint failed");
+    like(evaluated(model_file), before);
+    ck_assert_uint_eq(files_like(".rows-*"), 3);
+    ck_assert_uint_eq(files_like("*.tmp"), 0);
+}
+END_TEST
+
+static void tear(const char *path)
+{
+    struct stat of;
+    ck_assert_int_eq(stat(path, &of), 0);
+    ck_assert_int_eq(truncate(path, of.st_size - 4), 0);
+}
+
+START_TEST(a_torn_shard_is_not_gone_on_from)
+{
+    struct how how = {_i ? 3 : 0, TABLES_SHARD, NULL};
+    struct train_options o = options_of(&how);
+    char previous[128];
+    snprintf(previous, sizeof previous, "%s.previous", model_file);
+    double first = run_to_end(&how, &o);
+    o = options_of(&how);
+    o.resume = true;
+    o.epochs = 2;
+    run_to_end(&how, &o);
+    like(evaluated(previous), first);
+    tear(shard_name(model_file, how.ranks / 2));
+    ck_assert_int_eq(program("eval --checkpoint %s --data %s", model_file, held_out), 1);
+    ck_assert_ptr_nonnull(strstr(err_text, "torn"));
+    o = options_of(&how);
+    o.resume = true;
+    o.epochs = 1;
+    like(run_to_end(&how, &o), first);
+    says("goes on from");
+    tear(shard_name(model_file, 0));
+    unlink(shard_name(previous, 0));
+    o = options_of(&how);
+    o.resume = true;
+    o.start_s = 4;                      /* others wait for the rank that has no shard */
+    begin_all(&o, how.ranks);
+    end_all(how.ranks, 1);
+    says("nor can the checkpoint before it be used");
+    says("copy them there");
+}
+END_TEST
+
+/* Each host has a folder of its own, with FILE and the shards that it has written itself; a rank
+ * that lacks its shard says which. */
+START_TEST(each_host_may_have_its_own_folder)
+{
+    struct how how = {2, TABLES_SHARD, NULL};
+    struct train_options o = options_of(&how);
+    double first = run_to_end(&how, &o);
+    char file[2][128], name[PATH_MAX], to[2 * PATH_MAX];
+    for (int k = 0; k < 2; k++) {
+        snprintf(file[k], sizeof file[k], "%s/host%d", folder, k);
+        ck_assert_int_eq(mkdir(file[k], 0777), 0);
+        snprintf(name, sizeof name, "%s", shard_name(model_file, k));
+        snprintf(to, sizeof to, "%s/%s", file[k], strrchr(name, '/') + 1);
+        ck_assert_int_eq(rename(name, to), 0);
+        strcat(file[k], "/model.safetensors");
+        ck_assert_int_eq(link(model_file, file[k]), 0);
+    }
+    o = options_of(&how);
+    o.resume = true;
+    unlink(log_file);
+    unlink(said_file);
+    if (_i)
+        unlink(to);
+    setenv("WORLD_SIZE", "2", 1);
+    for (int k = 0; k < 2; k++) {
+        setenv("RANK", k ? "1" : "0", 1);
+        o.checkpoint = file[k];
+        pids[k] = begin(&o);
+    }
+    if (_i) {
+        end_within(pids[1], 50);
+        says("-2-of-2.safetensors: No such file or directory");
+        says("copy them there");
+        kill(pids[0], SIGKILL);
+        end_within(pids[0], 50);
+        return;
+    }
+    end_all(2, 0);
+    like(logged("summary", "eval_loss"), first);
+}
+END_TEST
+
+/* One host has an older FILE than the other. */
+START_TEST(hosts_with_other_files_are_refused)
+{
+    struct how how = {2, TABLES_SHARD, NULL};
+    struct train_options o = options_of(&how);
+    run_to_end(&how, &o);
+    o = options_of(&how);
+    o.resume = true;
+    o.epochs = 2;
+    run_to_end(&how, &o);
+    o = options_of(&how);
+    o.resume = true;
+    o.eval = NULL;
+    unlink(said_file);
+    setenv("WORLD_SIZE", "2", 1);
+    for (int k = 0; k < 2; k++) {
+        setenv("RANK", k ? "1" : "0", 1);
+        o.checkpoint = k ? in_folder("model.safetensors.previous") : model_file;
+        pids[k] = begin(&o);
+    }
+    end_all(2, 1);
+    says("this rank has found the checkpoint of generation");
+}
+END_TEST
+
+/* --patience keeps the best model, with shards of its own. */
+START_TEST(the_best_model_has_its_shards)
+{
+    struct how how = {_i ? 2 : 0, TABLES_SHARD, NULL};
+    struct train_options o = options_of(&how);
+    char best_file[128];
+    snprintf(best_file, sizeof best_file, "%s.best", model_file);
+    o.epochs = 40;
+    o.lr = 0.2;
+    o.eval_every = 4000;
+    o.patience = 3;
+    o.checkpoint_every = 0.05;
+    run_to_end(&how, &o);
+    ck_assert(isfinite(evaluated(best_file)));
+    ck_assert(isfinite(evaluated(model_file)));
+    ck_assert_uint_le(files_like(".rows-*"), 3 * (size_t)(how.ranks ? how.ranks : 1));
+}
+END_TEST
+
+int main(void)
+{
+    find_self();
+    make_clicks();
+    TCase *moves_case = new_case("moves", 60), *files = new_case("files", 60),
+          *kills = new_case("kills", 60), *faults = new_case("faults", 60);
+    tcase_add_checked_fixture(moves_case, set_up, remove_folder);
+    tcase_add_loop_test(moves_case, a_run_goes_on_with_the_same_model, 0, N(moves));
+    tcase_add_checked_fixture(files, set_up, remove_folder);
+    tcase_add_loop_test(files, a_merged_checkpoint_has_the_same_bits, 0, N(optimizers));
+    tcase_add_test(files, info_tells_of_shards);
+    tcase_add_loop_test(files, each_host_may_have_its_own_folder, 0, 2);
+    tcase_add_test(files, hosts_with_other_files_are_refused);
+    tcase_add_loop_test(files, the_best_model_has_its_shards, 0, 2);
+    tcase_add_checked_fixture(kills, set_up, remove_folder);
+    tcase_add_loop_test(kills, a_killed_run_goes_on, 0, 3);
+    tcase_add_checked_fixture(faults, set_up, remove_folder);
+    tcase_add_test(faults, a_full_disk_on_one_host_is_told);
+    tcase_add_loop_test(faults, a_torn_shard_is_not_gone_on_from, 0, 2);
+    return run_cases(moves_case, files, kills, faults, NULL);
+}
