@@ -268,6 +268,7 @@ START_TEST(a_killed_run_goes_on)
     struct train_options o = options_of(how);
     o.epochs = 1000000;
     o.checkpoint_every = 0.02;
+    o.rows_age = _i == 2 ? 0.01 : 0;
     o.workers = 2;
     begin_all(&o, how->ranks);
     wait_file(in_folder("model.safetensors.previous"));
