@@ -164,7 +164,7 @@ START_TEST(a_run_goes_on_with_the_same_model)
     o.resume = true;
     o.epochs = 2;
     double better = run_to_end(then, &o);
-    ck_assert(better < first - 1e-4 || better > first + 1e-4);
+    ck_assert_double_gt(examples_kept(), 1.9 * ROWS);
     like(evaluated(model_file), better);
     ck_assert_uint_eq(files_like("*.tmp"), 0);
     n = then->ranks ? then->ranks : 1;

@@ -66,6 +66,8 @@ static descant_status open_fabric(struct descant *job, const struct descant_opti
     descant_status status = launcher_read(&launcher, o, &job->log);
     if (status != DESCANT_OK)
         return status;
+    if (launcher.size > 0 && !owners_fit(job, launcher.size))
+        return DESCANT_INVALID;
     const struct fabric_type *type = NULL;
     const char *rest = "";
     job->numbered = launcher.numbered;

@@ -214,6 +214,8 @@ char *owners_manifest(const struct descant *job, char *manifest);
 /* After the first state. */
 /* As options.owned_shares. */
 descant_status owners_take_shares(struct descant *job, const char *text);
+/* Whether there are no more of them than ranks; else logged. */
+bool owners_fit(const struct descant *job, int ranks);
 descant_status owners_start(struct descant *job);
 /* Until all that this trainer has pushed has been stepped by. Others may read it then. */
 descant_status owners_flush(struct descant *job);

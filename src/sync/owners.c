@@ -104,6 +104,18 @@ descant_status owners_take_shares(struct descant *job, const char *text)
     return DESCANT_OK;
 }
 
+bool owners_fit(const struct descant *job, int ranks)
+{
+    const struct owners *o = &job->owners;
+
+    if (o->n_shares <= ranks)
+        return true;
+    log_fail(&job->log, DESCANT_INVALID,
+             "owned_shares has shares for %d ranks, and the job begins with %d",
+             o->n_shares, ranks);
+    return false;
+}
+
 /* They become the map. */
 static descant_status apply_shares(struct descant *job)
 {
@@ -112,10 +124,8 @@ static descant_status apply_shares(struct descant *job)
 
     if (!o->n_shares || !among_ranks(job))
         return DESCANT_OK;
-    if (o->n_shares > ranks_of(job))
-        return log_fail(&job->log, DESCANT_INVALID,
-                        "owned_shares has shares for %d ranks, and the job begins with %d",
-                        o->n_shares, ranks_of(job));
+    if (!owners_fit(job, ranks_of(job)))
+        return DESCANT_INVALID;
     owned_shares(o->shares, shares, OWNED_SLICES);
     owned_map_share(&o->service.map, shares, o->n_shares);
     return DESCANT_OK;
