@@ -167,6 +167,9 @@ const char *guess_text(struct guess *guess, const char *before);
 /* --- options.c: structs described by a table. Plans, addresses, the command line, config
  * files, the head of a log and checkpoints are read and written by such rows --- */
 
+/* A number at the text's beginning, in any locale; *rest is the text behind it. */
+bool real_read(const char *text, double *out, const char **rest);
+
 enum option_type {
     OPTION_INT, OPTION_BYTES,
     OPTION_WHOLE = OPTION_BYTES,        /* those up to here are whole numbers, */

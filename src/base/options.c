@@ -63,8 +63,7 @@ void real_text(double value, int digits, char *text, size_t room)
     locale_back(before);
 }
 
-/* *rest is the text behind the number. */
-static bool read_real(const char *text, double *out, const char **rest)
+bool real_read(const char *text, double *out, const char **rest)
 {
     char *end;
     locale_t before = locale_plain();
@@ -77,7 +76,7 @@ static bool read_real(const char *text, double *out, const char **rest)
 static bool read_number(enum option_type type, const char *text, double *out)
 {
     const char *unit;
-    if (!read_real(text, out, &unit) || (type == OPTION_LAPSE && *out < 0))
+    if (!real_read(text, out, &unit) || (type == OPTION_LAPSE && *out < 0))
         return false;
     if (!*unit)
         return (type != OPTION_TIME && type != OPTION_LAPSE) ||
@@ -177,7 +176,7 @@ const char *option_write(const struct option *o, const void *from, char *text,
     char number[NUMBER_ROOM];
     for (; digits <= MOST_DIGITS; digits++) {
         real_text(value, digits, number, sizeof number);
-        if (!read_real(number, &back, &rest) || !islessgreater(back, value))
+        if (!real_read(number, &back, &rest) || !islessgreater(back, value))
             break;
     }
     snprintf(text, room, "%s%s", number, factor ? "x" : seconds ? "s" : "");

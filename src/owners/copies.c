@@ -158,14 +158,6 @@ size_t copies_rooms(const struct copies *c)
 
 /* --- sets --- */
 
-static uint64_t hash_of(uint64_t row)
-{
-    uint64_t z = (row ^ row >> 31) * UINT64_C(0xbf58476d1ce4e5b9);
-
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
 static struct set *set_of(const struct copies *c, uint64_t hash)
 {
     return &c->sets[(hash >> 32) * c->n_sets >> 32];
@@ -173,7 +165,7 @@ static struct set *set_of(const struct copies *c, uint64_t hash)
 
 void copies_ask_for(const struct copies *c, uint64_t row)
 {
-    const char *set = (const char *)set_of(c, hash_of(row));
+    const char *set = (const char *)set_of(c, rng_mixed(row));
 
     for (size_t at = 0; at < offsetof(struct set, counters); at += 64)
         __builtin_prefetch(set + at, 1);
@@ -249,7 +241,7 @@ static uint8_t heat_of(struct set *set, uint64_t hash)
 static enum copy_use admit(struct copies *c, struct set *set, uint64_t row,
                            uint64_t now_ns)
 {
-    uint8_t heat = heat_of(set, hash_of(row));
+    uint8_t heat = heat_of(set, rng_mixed(row));
     int way = heat <= c->rule.worth ? -1 : copy_victim(set->copies, c->ways, heat);
 
     if (way < 0)
@@ -260,7 +252,7 @@ static enum copy_use admit(struct copies *c, struct set *set, uint64_t row,
 
 enum copy_use copies_look(struct copies *c, uint64_t row, uint64_t now_ns, float *out)
 {
-    struct set *set = enter(c, hash_of(row));
+    struct set *set = enter(c, rng_mixed(row));
     struct copy *copy = find(c, set, row);
 
     cool(set, c->rule.age_ns, now_ns);
@@ -316,7 +308,7 @@ static void keep(struct copies *c, struct copy *copy, struct kept_push push,
 void copies_push(struct copies *c, uint64_t row, uint64_t number, const void *gradient,
                  float rate)
 {
-    struct set *set = enter(c, hash_of(row));
+    struct set *set = enter(c, rng_mixed(row));
     struct copy *copy = find(c, set, row);
     float g[OWNED_WIDEST];
 
@@ -352,7 +344,7 @@ static void step_kept(const struct copies *c, struct copy *copy, float *record)
 
 void copies_fill(struct copies *c, uint64_t row, uint64_t number, const float *record)
 {
-    struct set *set = enter(c, hash_of(row));
+    struct set *set = enter(c, rng_mixed(row));
     struct copy *copy = find(c, set, row);
 
     if (copy && copy->state == COPY_ASKED) {
@@ -370,13 +362,13 @@ void copies_fill(struct copies *c, uint64_t row, uint64_t number, const float *r
 
 void copies_forget(struct copies *c, uint64_t row)
 {
-    struct set *set = enter(c, hash_of(row));
+    struct set *set = enter(c, rng_mixed(row));
     struct copy *copy = find(c, set, row);
 
     if (copy) {
         free_kept(c, copy);
         *copy = (struct copy){0};
     }
-    *counter_of(set, hash_of(row)) = *counter_of(set, hash_of(row) >> 8) = 0;
+    *counter_of(set, rng_mixed(row)) = *counter_of(set, rng_mixed(row) >> 8) = 0;
     leave(set);
 }

@@ -5,7 +5,6 @@
 #include "owners/owned.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void give(struct owned_map *map, int slice, int rank)
@@ -43,9 +42,9 @@ int owned_shares(const char *text, double *shares, int most)
 {
     int n = 0, last = 0;
 
-    for (char *end; n < most; text = end + 1) {
-        shares[n] = strtod(text, &end);
-        if (end == text || !(shares[n] >= 0 && shares[n] <= 1e6))
+    for (const char *end; n < most; text = end + 1) {
+        if (!real_read(text, &shares[n], &end) ||
+            !(shares[n] >= 0 && shares[n] <= 1e6))
             return -1;
         last = shares[n++] > 0 ? n : last;
         if (*end != ',')
@@ -54,13 +53,20 @@ int owned_shares(const char *text, double *shares, int most)
     return -1;
 }
 
+size_t owned_owners(const struct owned_map *map)
+{
+    size_t n = 0;
+
+    for (int rank = 0; rank < map->size; rank++)
+        n += map->slices[rank] > 0;
+    return n;
+}
+
 size_t owned_of_each(const struct owned *table, uint64_t *rows)
 {
     bool found[OWNED_SLICES] = {0};
-    size_t owners = 0, n = 0;
+    size_t owners = owned_owners(table->map), n = 0;
 
-    for (int rank = 0; rank < table->map->size; rank++)
-        owners += table->map->slices[rank] > 0;
     for (uint64_t row = 0; n < owners && owned_has(table, row); row++) {
         int owner = owned_owner(table, row);
         if (!found[owner])

@@ -60,13 +60,14 @@ void owned_map_share(struct owned_map *map, const double *shares, int size);
 /* "2,1,1" into shares. Their number, up to the last one above 0; -1: it is no such text,
  * or has more than `most`. */
 int owned_shares(const char *text, double *shares, int most);
+size_t owned_owners(const struct owned_map *map);       /* ranks that have slices */
 /* The first row of each owner, but of those that have none of the table: into (map->size)
  * rows. Returns how many. */
 size_t owned_of_each(const struct owned *table, uint64_t *rows);
 
 static inline size_t owned_slices(const struct owned_map *map, int rank)
 {
-    return rank < map->size ? (size_t)map->slices[rank] : 0;
+    return rank >= 0 && rank < map->size ? (size_t)map->slices[rank] : 0;
 }
 
 /* --- owned.c --- */

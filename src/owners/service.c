@@ -106,7 +106,7 @@ static bool loses(struct service *s, int rank)
 static bool goes(struct service *s, int rank)
 {
     struct owners_peer *peer = &s->peers[rank];
-    bool lost = rank < s->map.size && !peer->done;
+    bool lost = owned_slices(&s->map, rank) > 0 && !peer->done;
 
     peer->there = false;
     peer->gone = true;
@@ -188,7 +188,7 @@ static bool one_ended(struct service *s, const struct link_ended *ended)
         return hear_ask(s, op->of, ended);
     case OP_DONE:
         peer->done = ended->bytes == sizeof peer->hears && peer->hears < 0;
-        return peer->done || (size_t)peer->hears >= (size_t)s->map.size ||
+        return peer->done || owned_slices(&s->map, peer->hears) == 0 ||
                loses(s, peer->hears);
     default:
         return true;
@@ -214,7 +214,7 @@ static bool hear(struct service *s, const struct link_news *news)
  * they need. */
 static bool all_done(struct service *s, uint64_t now_ns, bool *failed)
 {
-    bool all = true, owns = s->place.fixed || s->rank < s->map.size;
+    bool all = true, owns = s->place.fixed || owned_slices(&s->map, s->rank) > 0;
 
     for (int k = 0; k < s->place.size; k++) {
         struct owners_peer *peer = &s->peers[k];
@@ -226,7 +226,7 @@ static bool all_done(struct service *s, uint64_t now_ns, bool *failed)
             *failed |= !service_send(s, k, OWNERS_DONE, &peer->says, sizeof peer->says,
                                      &peer->said);
         }
-        bool never = !peer->there && !peer->gone && k < s->map.size;
+        bool never = !peer->there && !peer->gone && owned_slices(&s->map, k) > 0;
         all &= peer->there ? peer->done : !never || now_ns - s->ends_ns > END_NS;
     }
     return all || !owns;
@@ -243,8 +243,8 @@ static bool heed(struct service *s)
         futex_wake_all(&s->unqueued);
         return false;
     }
-    return lost < 0 || lost == s->rank || lost >= s->map.size || s->peers[lost].done ||
-           goes(s, lost);
+    return lost < 0 || lost == s->rank || owned_slices(&s->map, lost) == 0 ||
+           s->peers[lost].done || goes(s, lost);
 }
 
 int service_turn(struct service *s)

@@ -115,7 +115,8 @@ void slab_keep(const struct slab *slab, struct slab_row *row);
 bool slab_admits(const struct slab *slab, const struct slab_row *row, double admit);
 
 /* Rows from *at on, 0 at first: up to n of them, stripe by stripe. records NULL: without.
- * Returns how many; 0: there are no more. A row that is evicted meanwhile and made again may come twice. */
+ * Returns how many; 0: there are no more. A row that is evicted meanwhile and made again
+ * may come twice. */
 size_t slab_next(const struct slab *slab, uint64_t *at, size_t n, uint64_t *ids,
                  float *records);
 

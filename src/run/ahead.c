@@ -89,7 +89,8 @@ bool ahead_next(struct ahead *a, struct feed_batch *batch, const float **tables)
     drop_now(a);
     while (a->status == DESCANT_OK && a->n <= a->depth && ask(a))
         ;
-    return a->status == DESCANT_OK && a->n && take(a, batch, tables);
+    return a->status == DESCANT_OK && a->n && !feed_stopped(a->feed) &&
+           take(a, batch, tables);
 }
 
 descant_status ahead_push(struct ahead *a, double rate)

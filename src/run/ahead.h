@@ -40,7 +40,7 @@ struct ahead {
 void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
                 struct work *work);
 
-/* As feed_next. *tables: for the pass over this batch. The batch before must have been
+/* As feed_next: after a stop what is on its way is not trained. *tables: for the pass over this batch. The batch before must have been
  * given back to the feed. False also after a failure. */
 bool ahead_next(struct ahead *a, struct feed_batch *batch, const float **tables);
 

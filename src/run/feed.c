@@ -62,14 +62,18 @@ static bool stopped(const struct feed *feed)
     return feed->stop || (o->stopped && o->stopped(o->of));
 }
 
-/* Asked by the reading of a pipe. */
-static bool reading_stops(void *of)
+bool feed_stopped(struct feed *feed)
 {
-    struct feed *feed = of;
     pthread_mutex_lock(&feed->mutex);
     bool yes = stopped(feed);
     pthread_mutex_unlock(&feed->mutex);
     return yes;
+}
+
+/* Asked by the reading of a pipe. */
+static bool reading_stops(void *of)
+{
+    return feed_stopped(of);
 }
 
 /* A free place, which from then on is the reader's own. -1: the feed is stopped. */

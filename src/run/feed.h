@@ -74,6 +74,9 @@ bool feed_next(struct feed *feed, struct feed_batch *batch);
 bool feed_now(struct feed *feed, struct feed_batch *batch);
 void feed_done(struct feed *feed, const struct feed_batch *batch);
 
+/* Whether the run is stopped: no more batches come. Any thread. */
+bool feed_stopped(struct feed *feed);
+
 /* How far the reading is, as feed_batch.place; negative also before the reading begins.
  * Any thread. */
 double feed_place(const struct feed *feed);

@@ -310,7 +310,8 @@ static descant_status owners_lost(struct descant *job, descant_status status)
     return of_service ? log_fail(NULL, (descant_status)of_service, "%s", s->why) : status;
 }
 
-/* Rows of each owner are fetched: an owner serves the asks of a rank in their order. */
+/* Rows of each owner are fetched: an owner serves the asks of a rank in their order,
+ * whatever table they are of. A table may be too small to have a row of each. */
 static descant_status settle(struct descant *job)
 {
     struct owners *o = &job->owners;
@@ -326,6 +327,8 @@ static descant_status settle(struct descant *job)
         batch_let_go(&o->service, batch);
         if (!come)
             return owners_lost(job, DESCANT_ENDED);
+        if (n == owned_owners(&o->service.map))
+            break;
     }
     return DESCANT_OK;
 }
@@ -341,7 +344,7 @@ descant_status owners_may_leave(struct descant *job)
 {
     const struct owners *o = &job->owners;
 
-    return o->runs && o->service.rank < o->service.map.size
+    return o->runs && owned_slices(&o->service.map, o->service.rank) > 0
                ? log_fail(&job->log, DESCANT_UNSUPPORTED,
                           "rank %d owns rows of tables, and cannot leave before the "
                           "others", o->service.rank)

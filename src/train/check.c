@@ -89,7 +89,7 @@ static descant_status check_folder(const char *path, bool replaced, const struct
 /* Rows that have owners. */
 static descant_status check_tables(const struct train_options *o, const struct log *log)
 {
-    if (o->tables == TABLES_SHARD && o->optimizer.rows == ROWS_FTRL &&
+    if ((o->tables == TABLES_SHARD || o->rows < 0) && o->optimizer.rows == ROWS_FTRL &&
         o->model != MODEL_MLP)
         return log_fail(log, DESCANT_INVALID,
                         "--tables shard: owners do not step rows by ftrl; "
@@ -97,8 +97,8 @@ static descant_status check_tables(const struct train_options *o, const struct l
     if (o->rows < 0 && o->model != MODEL_MLP &&
         (o->tables == TABLES_REPLICATE || o->table_memory == 0))
         return log_fail(log, DESCANT_INVALID,
-                        "--rows grow needs --tables shard, and --table-memory for what "
-                        "they may take");
+                        "--rows grow needs --tables shard (or auto), and --table-memory "
+                        "for what they may take");
     if (o->rows < 0 && o->model != MODEL_MLP && o->checkpoint)
         return log_fail(log, DESCANT_UNSUPPORTED, "--rows grow has no checkpoints yet");
     if (o->tables != TABLES_REPLICATE && o->on_term == ON_TERM_LEAVE)

@@ -257,7 +257,8 @@ static void *work(void *of)
     while (me->status == DESCANT_OK && ahead_next(&me->ahead, &batch, &me->tables)) {
         me->status = train_batch(me, &batch, &loss);
         count(me, &batch.examples, loss);
-        feed_done(t->feed, &batch);
+        if (me->status == DESCANT_OK)
+            feed_done(t->feed, &batch);
         if (me->status == DESCANT_OK && !t->alone)
             me->status = descant_step(t->job);
     }

@@ -26,6 +26,18 @@ static bool copies_fit(const struct trainer *t)
     return 2 * floats * sizeof(float) < MOST_SHARE * (double)machine_memory_free();
 }
 
+/* Of --tables auto, once for all trainers of a machine: what is free changes while they
+ * start. */
+static bool has_owners(const struct trainer *t)
+{
+    enum { COPIES = 1, OWNERS };
+    uint32_t none = 0, mine = t->hosts > 1 && !copies_fit(t) ? OWNERS : COPIES;
+
+    if (!atomic_compare_exchange_strong(&t->board->tables_auto, &none, mine))
+        mine = none;
+    return mine == OWNERS;
+}
+
 bool owned_suits(const struct trainer *t)
 {
     int tables = t->options->tables;
@@ -35,7 +47,7 @@ bool owned_suits(const struct trainer *t)
         return false;
     if (model_shape(t->model)->grows)
         return true;
-    return tables == TABLES_SHARD || (t->hosts > 1 && !copies_fit(t));
+    return tables == TABLES_SHARD || has_owners(t);
 }
 
 _Static_assert((int)DESCANT_ROWS_F32 == 0 && (int)DESCANT_ROWS_BF16 == 1 &&
@@ -68,10 +80,21 @@ descant_status owned_declare(struct trainer *t)
     return status == DESCANT_OK ? shards_declare(t) : status;
 }
 
+/* Under a plan that gathers, workers wait for each other with batches on their way, and
+ * must leave one of the feed's blocks to the last of them. */
+static int most_ahead(const struct train_options *o)
+{
+    int64_t others = o->workers - 1, most = o->rows_ahead;
+    int64_t room = others > 0 ? (FEED_BLOCKS - 1) / others - 1 : AHEAD_MOST;
+
+    room = room < 0 ? 0 : room;
+    return (int)(o->plan_gathers && room < most ? room : most);
+}
+
 struct tables_at owned_tables_at(const struct trainer *t)
 {
     return (struct tables_at){
         .memory = t->tables, .job = t->owned ? t->job : NULL,
         .table = t->rows_table,
-        .most = (int)t->options->rows_ahead};
+        .most = most_ahead(t->options)};
 }
