@@ -33,6 +33,8 @@ static void assert_has(const char *path, const char *text)
 static const struct {
     const char *line, *says;
 } clashes[] = {
+    {"merge %1$s/text %1$s/text", "descant merge: %1$s/text would be written over\n"},
+    {"merge %1$s/text %1$s/no/folder", "descant merge: %1$s/no/folder: cannot be written: "},
     {"train --data %1$s/text --log %1$s/text", "--data %1$s/text would be written over by --log"},
     {"train --data %1$s/clicks.tsv,%1$s/text --log %1$s/link", "would be written over by --log"},
     {"train --data %1$s/text --checkpoint %1$s/second", "would be written over by --checkpoint"},

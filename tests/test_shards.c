@@ -135,6 +135,8 @@ START_TEST(what_file_says_is_checked)
     ck_assert_str_eq(s.base, "m.st");
     ck_assert_int_eq(said("12 3 abc my model.st", 3, &s), DESCANT_OK);
     ck_assert_str_eq(s.base, "my model.st");
+    ck_assert_int_eq(said("12 3 abc  m.st", 3, &s), DESCANT_OK);
+    ck_assert_str_eq(s.base, " m.st");
     ck_assert_int_eq(said(NULL, 3, &s), DESCANT_OK);
     ck_assert_int_eq(s.n, 0);
     for (int k = 0; k < N(bad); k++)
@@ -378,10 +380,11 @@ START_TEST(older_ones_are_removed_and_no_others)
 {
     static const char *const go[] = {
         "m.st.rows-00001-1-of-3.safetensors", "m.st.rows-00003-1-of-3.safetensors",
-        "m.st.rows-00003-3-of-4.safetensors", "m.st.rows-00009-1-of-2.safetensors.tmp"};
+        "m.st.rows-00003-3-of-4.safetensors", "m.st.rows-00003-2-of-3.safetensors",
+        "m.st.rows-00009-1-of-2.safetensors.tmp"};
     static const char *const stay[] = {
         "m.st.rows-00002-1-of-3.safetensors", "m.st.rows-00005-1-of-3.safetensors",
-        "m.st.rows-00003-2-of-3.safetensors", "m.st.rows-00003-0-of-3.safetensors",
+        "m.st.rows-00003-0-of-3.safetensors",
         "m.st.rows-00003-4-of-3.safetensors", "m.st.rows-00003-1-of-3.safetensors.old",
         "m.st.rows-00003-1-of-3", "other.m.st.rows-00003-1-of-3.safetensors",
         "m.st2.rows-00003-1-of-3.safetensors", "m.st", "m.st.previous", "m.st.tmp",
@@ -619,6 +622,21 @@ START_TEST(each_cut_has_what_was_pushed_before_it)
 }
 END_TEST
 
+/* A rank without rows that is lost, or has left, or any of them after finish. */
+START_TEST(who_has_no_rows_is_waited_for_while_it_is_there)
+{
+    const struct cut_mark marks[] = {{true, 3, 2, 0, 0}, {true, 2, 2, 0, 0}, {false, 0, 0, 0, 0}};
+    const bool none[3] = {false}, one[] = {false, true, false}, all[] = {true, true, true};
+    int who;
+    ck_assert_int_eq(cut_judge(3, marks, none, 3, 1, &who), CUT_SETTLING);
+    ck_assert_int_eq(who, 1);
+    ck_assert_int_eq(cut_judge(3, marks, one, 3, 1, &who), CUT_SETTLED);
+    ck_assert_int_eq(cut_judge(3, marks, all, 3, 1, &who), CUT_SETTLED);
+    ck_assert_int_eq(cut_judge(3, marks, all, 3, 2, &who), CUT_SETTLING);
+    ck_assert_int_eq(who, 1);
+}
+END_TEST
+
 START_TEST(orders_and_marks_travel_as_floats)
 {
     const float none[] = {NAN, -1, INFINITY, 16777216.0f, 1e30f, -INFINITY};
@@ -662,6 +680,7 @@ int main(void)
     tcase_add_test(shards, older_ones_are_removed_and_no_others);
     TCase *cuts = new_case("cuts", 60);
     tcase_add_test(cuts, each_cut_has_what_was_pushed_before_it);
+    tcase_add_test(cuts, who_has_no_rows_is_waited_for_while_it_is_there);
     tcase_add_test(cuts, orders_and_marks_travel_as_floats);
     return run_cases(shards, cuts, NULL);
 }

@@ -237,17 +237,33 @@ START_TEST(info_tells_of_shards)
     ck_assert_int_eq(program("info %s", model_file), 0);
     ck_assert_ptr_nonnull(strstr(out_text, "in 3 shards of generation 1"));
     ck_assert_ptr_nonnull(strstr(out_text, "all there"));
+    ck_assert_int_eq(program("merge %s %s", model_file, shard_name(model_file, 1)), 1);
+    ck_assert_ptr_nonnull(strstr(err_text, "and would be written over"));
     ck_assert_int_eq(program("info %s", shard_name(model_file, 1)), 0);
     ck_assert_ptr_nonnull(strstr(out_text, "shard 2 of 3 of a checkpoint of descant train"));
     ck_assert_ptr_nonnull(strstr(out_text, "model.safetensors beside it, generation 1"));
     ck_assert_int_eq(unlink(shard_name(model_file, 1)), 0);
-    ck_assert_int_eq(program("info %s", model_file), 0);
+    ck_assert_int_eq(program("info %s", model_file), 1);
     ck_assert_ptr_nonnull(strstr(out_text, "1 of 3 cannot be used"));
     for (int k = 0; k < 2; k++) {
         ck_assert_int_eq(program(k ? "eval --checkpoint %s --data %s" : "merge %s %s", model_file,
                                  k ? held_out : in_folder("out")), 1);
         ck_assert_ptr_nonnull(strstr(err_text, "copy them there"));
     }
+}
+END_TEST
+
+/* The model's kind is read from FILE before all else. */
+START_TEST(resume_needs_no_model)
+{
+    const char *again = "train --data %s --format criteo --rows 2000 --width 4 --bottom 16 "
+                        "--top 16 --batch 32 --chunk 64KiB --optimizer adagrad "
+                        "--table-optimizer adagrad --tables shard --checkpoint %s --resume "
+                        "--epochs 2 --trainers 1 --quiet";
+    struct how how = {0, TABLES_SHARD, NULL};
+    struct train_options o = options_of(&how);
+    run_to_end(&how, &o);
+    ck_assert_msg(program(again, clicks, model_file) == 0, "%s", err_text);
 }
 END_TEST
 
@@ -455,6 +471,7 @@ int main(void)
     tcase_add_checked_fixture(files, set_up, remove_folder);
     tcase_add_loop_test(files, a_merged_checkpoint_has_the_same_bits, 0, N(optimizers));
     tcase_add_test(files, info_tells_of_shards);
+    tcase_add_test(files, resume_needs_no_model);
     tcase_add_loop_test(files, each_host_may_have_its_own_folder, 0, 2);
     tcase_add_test(files, hosts_with_other_files_are_refused);
     tcase_add_loop_test(files, the_best_model_has_its_shards, 0, 2);

@@ -7,6 +7,7 @@
 #include "run/saved.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 /* Beside those of FILE: the tables' optimizer's state. */
 enum { MORE_TENSORS = 1 };
@@ -73,18 +74,49 @@ static descant_status write_merged(const struct saved *saved, const char *to,
     return status;
 }
 
+/* Whether both are there, and one file. */
+static bool is_one(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+/* Before memory is taken. Of a FILE that is none of a run's saved_open_all says so. */
+static descant_status look_at(const char *path, const char *to, const struct log *log)
+{
+    struct safetensors *file;
+    struct shards shards = {0};
+    char shard[PATH_MAX];
+    descant_status status = DESCANT_OK;
+
+    if (safetensors_open(&file, path, NULL) != DESCANT_OK)
+        return DESCANT_OK;
+    if (safetensors_text(file, "inputs"))
+        status = shards_of(file, path, &shards, log);
+    if (status == DESCANT_OK && safetensors_text(file, "inputs") && !shards.n)
+        status = log_fail(log, DESCANT_INVALID,
+                          "%s has its tables itself: there is nothing to merge", path);
+    for (int k = 0; k < shards.n && status == DESCANT_OK; k++) {
+        shards_path(&shards, path, k, shard, sizeof shard);
+        if (is_one(shard, to))
+            status = log_fail(log, DESCANT_INVALID,
+                              "%s is a shard of %s, and would be written over", to, path);
+    }
+    safetensors_close(file);
+    return status;
+}
+
 bool file_merge(const char *path, const char *to, const struct log *log)
 {
     struct saved saved;
     struct lock lock = {0};
 
-    if (saved_open_all(&saved, path, log) != DESCANT_OK)
+    if (look_at(path, to, log) != DESCANT_OK ||
+        saved_open_all(&saved, path, log) != DESCANT_OK)
         return false;
-    descant_status status =
-        safetensors_text(saved.file, "shards")
-            ? lock_take(&lock, to, NULL, true, log)
-            : log_fail(log, DESCANT_INVALID,
-                       "%s has its tables itself: there is nothing to merge", path);
+    descant_status status = lock_take(&lock, to, NULL, true, log);
     if (status == DESCANT_OK)
         status = write_merged(&saved, to, log);
     lock_give(&lock);

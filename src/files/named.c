@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { OPTION_LEAD = 64 };
+
 /* The identity of a file, also of one that does not exist yet. */
 struct file_id {
     dev_t device;
@@ -83,6 +85,13 @@ static bool among(const char *names, const char *path, char *found)
     return false;
 }
 
+/* "--option ", or nothing where the file is named by its place. */
+static const char *dashed(const char *option, char lead[OPTION_LEAD])
+{
+    snprintf(lead, OPTION_LEAD, option ? "--%s " : "%s", option ? option : "");
+    return lead;
+}
+
 /* Whether none of the files that the first one makes, itself and those beside it, is the
  * other one. */
 static bool apart(const struct named_file *writer, const struct named_file *other,
@@ -99,17 +108,17 @@ static bool apart(const struct named_file *writer, const struct named_file *othe
         [FILE_KEPT] = {"", ".lock", ".tmp", ".previous", ".old", ".best", ".best.tmp",
                        ".best.old"},
     };
-    char path[PATH_MAX], found[PATH_MAX];
+    char path[PATH_MAX], found[PATH_MAX], lead[OPTION_LEAD];
 
     for (int i = 0; i < MOST_SUFFIXES && suffixes[writer->use][i]; i++) {
         snprintf(path, sizeof path, "%s%s", *writer->name, suffixes[writer->use][i]);
         if (!among(*other->name, path, found))
             continue;
-        const char *option = other->option;
-        snprintf(message, room, "%s%s%s%s would be written over by --%s%s%s",
-                 option ? "--" : "", option ? option : "", option ? " " : "", found,
-                 writer->option, i ? ", which also writes " : "",
-                 i ? last_name(path) : "");
+        const char *by = writer->option;
+        snprintf(message, room, "%s%s would be written over%s%s%s%s%s",
+                 dashed(other->option, lead), found, by || i ? " by " : "",
+                 by ? "--" : "", by ? by : i ? *writer->name : "",
+                 i ? ", which also writes " : "", i ? last_name(path) : "");
         return false;
     }
     return true;
@@ -138,14 +147,16 @@ static bool log_good(const char *option, const char *path, char *message, size_t
 static bool replace_good(const char *option, const char *path, char *message, size_t room)
 {
     struct stat of;
+    char lead[OPTION_LEAD];
     bool there = stat(path, &of) == 0;
 
+    dashed(option, lead);
     if (there ? S_ISDIR(of.st_mode) : !*last_name(path))
-        snprintf(message, room, "--%s %s: it is a folder", option, path);
+        snprintf(message, room, "%s%s: it is a folder", lead, path);
     else if (there && !S_ISREG(of.st_mode))
-        snprintf(message, room, "--%s %s: it is not a regular file", option, path);
+        snprintf(message, room, "%s%s: it is not a regular file", lead, path);
     else if (!folder_of(path, &of, true))
-        snprintf(message, room, "--%s %s: cannot be written: %s", option, path,
+        snprintf(message, room, "%s%s: cannot be written: %s", lead, path,
                  strerror(errno));
     else
         return true;
@@ -158,6 +169,7 @@ static bool follow(const struct named_file *file, char *target, char *message,
                    size_t room)
 {
     struct stat of;
+    char lead[OPTION_LEAD];
     const char *path = *file->name;
 
     if (!path || file->use == FILE_READ || file->use == FILE_LOGGED ||
@@ -165,7 +177,9 @@ static bool follow(const struct named_file *file, char *target, char *message,
                                    (stat(path, &of) == 0 && !S_ISREG(of.st_mode)))))
         return true;
     if (!path_follow(path, target, PATH_MAX)) {
-        snprintf(message, room, "--%s %s: %s", file->option, path, strerror(errno));
+        int error = errno;
+        snprintf(message, room, "%s%s: %s", dashed(file->option, lead), path,
+                 strerror(error));
         return false;
     }
     *file->name = target;

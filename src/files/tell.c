@@ -83,8 +83,8 @@ static void say_run(FILE *out, const struct safetensors *file)
 }
 
 /* The shards of a checkpoint, and whether they are there, each whole and of this
- * checkpoint. */
-static void say_shards(FILE *out, const struct safetensors *file, const char *path,
+ * checkpoint, which it returns. */
+static bool say_shards(FILE *out, const struct safetensors *file, const char *path,
                        const struct shards *s)
 {
     int bad = 0;
@@ -110,6 +110,7 @@ static void say_shards(FILE *out, const struct safetensors *file, const char *pa
         say(out, "shards", "all there");
     say(out, "written in", "%.3f s, in which %llu examples were trained", window_s,
         trained);
+    return bad == 0;
 }
 
 /* A shard by itself. */
@@ -196,6 +197,7 @@ static bool say_checkpoint(FILE *out, const char *path, const struct log *log)
     struct safetensors *file;
     struct shards shards;
     struct shard_said shard;
+    bool good = true;
 
     if (safetensors_open(&file, path, log) != DESCANT_OK)
         return false;
@@ -205,8 +207,8 @@ static bool say_checkpoint(FILE *out, const char *path, const struct log *log)
         return true;
     } else if (safetensors_text(file, "inputs")) {
         say_run(out, file);
-        if (shards_of(file, path, &shards, log) == DESCANT_OK && shards.n)
-            say_shards(out, file, path, &shards);
+        good = shards_of(file, path, &shards, log) == DESCANT_OK &&
+               (!shards.n || say_shards(out, file, path, &shards));
     } else if (safetensors_text(file, "progress")) {
         say_bsp(out, file);
     } else {
@@ -214,7 +216,7 @@ static bool say_checkpoint(FILE *out, const char *path, const struct log *log)
     }
     say_tensors(out, file);
     safetensors_close(file);
-    return true;
+    return good;
 }
 
 /* --- data and caches --- */

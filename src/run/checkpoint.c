@@ -147,8 +147,10 @@ bool checkpoint_wants(const struct checkpoint *c, int k)
 
     if (c->owners == 0)
         return true;
+    if (c->rank >= c->owners)
+        return false;
     bool same = c->owners == c->shards.n && checkpoint_same(c, "rows-shares", &was, &is);
-    return c->rank < c->owners && (!same || c->rank == k);
+    return !same || c->rank == k;
 }
 
 /* The file, and its shards, as far as can be seen without reading all of them. One that

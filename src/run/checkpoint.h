@@ -72,11 +72,20 @@ void checkpoint_close(struct checkpoint *c);
 /* Copies a model's tensors from the checkpoint to p. */
 descant_status checkpoint_take(const struct checkpoint *c, const struct tensor *tensors,
                                size_t n, float *p);
-/* Copies n floats of an optimizer's state; MISMATCH where this run's setting
+/* Copies n floats of an optimizer's state; CORRUPT where this run's setting
  * ("optimizer", or "table-optimizer") is not the checkpoint's. */
 descant_status checkpoint_state(const struct checkpoint *c, const char *setting, float *p,
                                 size_t n);
 
+/* Whether the checkpoint's text of a setting is this run's; true also where the
+ * checkpoint has none. *was is the checkpoint's text, *is is this run's, both valid until
+ * the next call in this thread. */
+bool checkpoint_same(const struct checkpoint *c, const char *name, const char **was,
+                     const char **is);
+/* The file's tensor, which is as the model has it. CORRUPT, logged: it is not, or there
+ * is none. */
+descant_status checkpoint_find(const struct checkpoint *c, const struct tensor *want,
+                               const struct safetensor **out);
 /* Whether this rank may have rows of shard k. */
 bool checkpoint_wants(const struct checkpoint *c, int k);
 
@@ -91,14 +100,5 @@ descant_status checkpoint_tables(const struct checkpoint *c, const struct model 
 descant_status checkpoint_rows(const struct checkpoint *c, const struct model *model,
                                const struct optimizer *optimizer, uint64_t seed,
                                shard_take *take, void *of);
-/* Whether the checkpoint's text of a setting is this run's; true also where the
- * checkpoint has none. *was is the checkpoint's text, *is is this run's, both valid until
- * the next call in this thread. */
-bool checkpoint_same(const struct checkpoint *c, const char *name, const char **was,
-                     const char **is);
-/* The file's tensor, which is as the model has it. CORRUPT, logged: it is not, or there
- * is none. */
-descant_status checkpoint_find(const struct checkpoint *c, const struct tensor *want,
-                               const struct safetensor **out);
 
 #endif

@@ -40,9 +40,10 @@ static bool read_text(const char *text, struct shards *s)
 {
     int at = 0;
 
-    if (sscanf(text, "%" SCNu64 " %d %" SCNx64 " %n", &s->generation, &s->n, &s->id,
+    if (sscanf(text, "%" SCNu64 " %d %" SCNx64 "%n", &s->generation, &s->n, &s->id,
                &at) != 3 ||
-        !at || s->generation >= SHARDS_GENERATIONS || s->n < 1 || s->n > SHARDS_MOST)
+        text[at++] != ' ' || s->generation >= SHARDS_GENERATIONS || s->n < 1 ||
+        s->n > SHARDS_MOST)
         return false;
     size_t length = strlen(text + at);
     if (length == 0 || length >= sizeof s->base || strchr(text + at, '/'))
@@ -157,7 +158,7 @@ void shards_tidy(const char *beside, int rank, int size, uint64_t last,
     if (!folder_open(&f, beside))
         return;
     while ((name = folder_next(&f, &generation, &k, &whole)) != NULL) {
-        if ((k - 1) % size != rank)
+        if (!whole && (k - 1) % size != rank)
             continue;
         if (whole && (generation > last || among(generation, kept, n_kept)))
             continue;
@@ -194,6 +195,8 @@ struct pass {
     float *records;             /* (room, record) */
     bool with_records;
     size_t n, given;            /* rows of the piece; bytes of it that were given */
+    descant_status status;      /* of the last piece, */
+    char why[LOG_LINE];         /* and the reason where it has failed */
 };
 
 static void pass_fini(struct pass *p)
@@ -247,7 +250,10 @@ static bool refill(struct pass *p)
     size_t kept = 0;
 
     while (kept == 0) {
-        if (next_piece(p) != DESCANT_OK || p->n == 0)
+        p->status = next_piece(p);
+        if (p->status != DESCANT_OK)
+            snprintf(p->why, sizeof p->why, "%s", descant_last_error());
+        if (p->status != DESCANT_OK || p->n == 0)
             return false;
         for (size_t k = 0; k < p->n; k++) {
             if (!(p->noted[p->rows[k] / 64] >> p->rows[k] % 64 & 1))
@@ -273,7 +279,7 @@ static bool give(struct pass *p, char *to, size_t bytes)
 
     while (bytes > 0) {
         if (p->given == p->n * each && !refill(p)) {
-            errno = EIO;                /* the rows are gone, or their job is */
+            errno = EIO;                /* shard_write knows why */
             return false;
         }
         size_t n = p->n * each - p->given;
@@ -329,6 +335,15 @@ static descant_status write_noted(struct pass *p, const struct shards *s, int k,
     return safetensors_write(path, NULL, tensors, 2, texts, N_TEXTS, log);
 }
 
+/* Logs a failure that was not logged yet. */
+static descant_status log_again(const struct log *log, descant_status status)
+{
+    char why[LOG_LINE];
+
+    snprintf(why, sizeof why, "%s", descant_last_error());
+    return log_fail(log, status, "%s", why);
+}
+
 descant_status shard_write(const struct shards *s, const char *beside, int k,
                            const struct shard_source *source, uint64_t *n,
                            const struct log *log)
@@ -342,8 +357,14 @@ descant_status shard_write(const struct shards *s, const char *beside, int k,
                                 ? note_all(&p, &rows)
                                 : log_fail(log, DESCANT_MEMORY,
                                            "%s: no memory to write it", path);
-    if (status == DESCANT_OK)
-        status = write_noted(&p, s, k, path, rows, log);
+    if (status == DESCANT_OK) {
+        status = write_noted(&p, s, k, path, rows, NULL);
+        if (p.status != DESCANT_OK)
+            status = log_fail(log, p.status, "%s: its rows cannot be had: %s", path,
+                              p.why);
+        else if (status != DESCANT_OK)
+            status = log_again(log, status);
+    }
     pass_fini(&p);
     if (status == DESCANT_OK)
         *n = rows;

@@ -65,8 +65,9 @@ descant_status shard_write(const struct shards *s, const char *beside, int k,
                            const struct shard_source *source, uint64_t *n,
                            const struct log *log);
 
-/* Removes from FILE's folder, of the shards whose turn among `size` ranks is `rank`'s,
- * what a killed writer has left, and generations up to `last` but those `kept`. */
+/* Removes from FILE's folder generations up to `last` but those `kept`, and, of the
+ * shards whose turn among `size` ranks is `rank`'s, what a killed writer has left: that
+ * of another rank's may be under way. */
 void shards_tidy(const char *beside, int rank, int size, uint64_t last,
                  const uint64_t *kept, size_t n_kept);
 /* The highest generation of which FILE's folder has a shard; 0: none. */

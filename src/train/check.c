@@ -103,8 +103,8 @@ static descant_status check_tables(const struct train_options *o, const struct l
         return log_fail(log, DESCANT_UNSUPPORTED, "--rows grow has no checkpoints yet");
     if (o->tables != TABLES_REPLICATE && o->on_term == ON_TERM_LEAVE)
         return log_fail(log, DESCANT_INVALID,
-                        "--on-term leave needs --tables replicate: who owns rows of "
-                        "tables stays to the end");
+                        "--on-term leave needs --tables replicate: a rank that owns "
+                        "rows of tables cannot leave before the end");
     return DESCANT_OK;
 }
 

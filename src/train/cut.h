@@ -5,14 +5,15 @@
  *   1. The first rank takes the place in the data, and orders cut c.
  *   2. Each rank waits until the owners have stepped by all that it had pushed by then,
  *      and shows that it has settled c. So every chunk that is done in the place has all
- *      of its pushes in the rows.
+ *      of its pushes in the rows, but for what a rank without rows that died had still
+ *      to send.
  *   3. When all have settled, the first orders the owners to write, and each writes its
  *      shard of generation c, and shows that it has written it, or failed.
  *   4. When all have written, the first writes FILE, which names the shards, and then
  *      orders older ones to be removed.
  *
- * Nobody stops training. What is pushed between 2 and the end of 3 is in some shards, and
- * its chunks are not done in the place: a run that goes on trains them again.
+ * Training goes on meanwhile. What is pushed between 2 and the end of 3 is in some
+ * shards, and its chunks are not done in the place: a run that goes on trains them again.
  *
  * An order and a mark are each one row of a table with owners, which one rank alone
  * changes. A reader may see some numbers of a row anew and others as they were. So a rank
@@ -53,8 +54,9 @@ enum cut_act cut_act(const struct cut_order *order, const struct cut_mark *mine,
 enum cut_state { CUT_SETTLING, CUT_SETTLED, CUT_WRITTEN, CUT_FAILED };
 
 /* How far the cut is, by the marks of n ranks, of which the first `owners` own rows. Any
- * other rank counts where it is there and not lost. *who: a rank that is waited for, or
- * that has failed. */
+ * other rank counts where it is there and not lost: once all are past finish, which has
+ * flushed their pushes, the first takes those without rows for lost. *who: a rank that is
+ * waited for, or that has failed. */
 enum cut_state cut_judge(uint64_t cut, const struct cut_mark *marks, const bool *lost,
                          int n, int owners, int *who);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The ranks show each other orders and marks in rows of a table with owners, which any
  * rank may read and change as long as the job is open: before, during and after its
- * finish, under each plan, and without that anyone waits for a round.
+ * finish, under each plan, and nobody waits for a round.
  *
  * Row k is the mark of rank k; the last row is the first rank's order. A rank keeps what
  * its row has now, and pushes the difference to what it is to have, at a rate of 1: whole
@@ -37,6 +37,7 @@ struct cuts {
     bool lost[MARKS];
     struct cut_mark mine;
     uint64_t tidied;
+    bool over;                          /* the first rank has said so */
     float mark_row[CUT_FLOATS], order_row[CUT_FLOATS];  /* as they are in the table */
     struct descant_rows *batch;         /* of the look that is under way, */
     uint64_t asked[N_ROWS];             /* (n_asked) and its rows */
@@ -52,7 +53,11 @@ struct cuts {
     enum cut_state outcome;             /* this, */
     int who;                            /* by that rank, */
     uint64_t rows[MARKS];               /* and with these */
-    bool ended;                         /* the thread */
+    bool ended;                         /* the thread, */
+    descant_status status;              /* with this, */
+    char why[LOG_LINE];                 /* for that reason */
+    bool finished;                      /* this rank, so that owners alone count */
+    bool stop;                          /* it goes without finish: the thread ends */
     bool started;                       /* the main thread's */
 };
 
@@ -63,14 +68,14 @@ descant_status cuts_declare(struct trainer *t, cuts_write *write)
 
     if (!c)
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for checkpoints in shards");
+    pthread_mutex_init(&c->mutex, NULL);
+    tick_init(&c->moved);
     if (t->rank >= MARKS)
         return log_fail(&t->log, DESCANT_BAD_RANK,
                         "rank %d: --tables shard with --checkpoint has room for %d ranks",
                         t->rank, (int)MARKS);
     c->t = t;
     c->write = write;
-    pthread_mutex_init(&c->mutex, NULL);
-    tick_init(&c->moved);
     shape.rows = N_ROWS;
     shape.width = CUT_FLOATS;
     shape.optimizer = DESCANT_ROWS_SGD;
@@ -215,8 +220,11 @@ static void tell(struct cuts *c, enum cut_state state, int who)
 
 static enum cut_state judge(struct cuts *c, uint64_t cut, int *who)
 {
+    pthread_mutex_lock(&c->mutex);
+    bool finished = c->finished;
+    pthread_mutex_unlock(&c->mutex);
     for (int k = 0; k < MARKS; k++)
-        c->lost[k] = rank_is(&c->t->lost, k);
+        c->lost[k] = finished || rank_is(&c->t->lost, k);
     return cut_judge(cut, c->view.marks, c->lost, MARKS, c->t->owners, who);
 }
 
@@ -248,16 +256,19 @@ static bool lead(struct cuts *c)
 /* --- the thread --- */
 
 /* Until it is time for the next look, or there is an order to give. After an act the next
- * one is near; where nothing happens looks become rare. */
-static void rest(struct cuts *c)
+ * one is near; where nothing happens looks become rare. False: the thread is to end. */
+static bool rest(struct cuts *c)
 {
     pthread_mutex_lock(&c->mutex);
-    if (!c->changed)
+    bool stop = c->stop;
+    if (!c->changed && !stop)
         tick_wait(&c->moved, &c->mutex, c->rest_ns);
     if (c->changed)
         c->rest_ns = LEAST_NS;
+    stop = c->stop;
     pthread_mutex_unlock(&c->mutex);
     c->rest_ns = 2 * c->rest_ns < MOST_NS ? 2 * c->rest_ns : MOST_NS;
+    return !stop;
 }
 
 static bool leads(struct cuts *c)
@@ -269,16 +280,15 @@ static bool leads(struct cuts *c)
 }
 
 /* A look, and what follows from it. Rows that were asked for come during the rest, so
- * that nothing is waited for, which would count as a stall. False: the job has failed, or
- * there are no more cuts. */
+ * that a look waits for nothing, which would count as a stall; an act does. False: the
+ * job has failed, or there are no more cuts. */
 static bool turn(struct cuts *c)
 {
     bool owns = c->t->rank < c->t->owners;
 
     if (!give_changed(c) || !ask(c, leads(c)))
         return false;
-    rest(c);
-    if (!take(c))
+    if (!rest(c) || !take(c))
         return false;
     enum cut_act act = cut_act(&c->view.order, &c->mine, c->tidied, owns);
     if (act != CUT_RESTS) {             /* for the details */
@@ -287,7 +297,8 @@ static bool turn(struct cuts *c)
             return false;
         act = cut_act(&c->view.order, &c->mine, c->tidied, owns);
     }
-    return act != CUT_ENDS && follow(c, act) && lead(c);
+    c->over = act == CUT_ENDS;
+    return !c->over && follow(c, act) && lead(c);
 }
 
 static void *follow_orders(void *of)
@@ -297,6 +308,12 @@ static void *follow_orders(void *of)
     while (turn(c))
         ;
     pthread_mutex_lock(&c->mutex);
+    if (!c->over && !c->stop) {
+        snprintf(c->why, sizeof c->why, "%s", descant_last_error());
+        c->status = DESCANT_ENDED;
+        board_stop(c->t->board, STOP_FAILED, "trainer %d: checkpoints: %s", c->t->rank,
+                   c->why);
+    }
     c->ended = true;
     pthread_cond_broadcast(&c->moved);
     pthread_mutex_unlock(&c->mutex);
@@ -336,14 +353,14 @@ descant_status cuts_make(struct trainer *t, struct shards *s)
     while (c->cut && !c->ended)
         pthread_cond_wait(&c->moved, &c->mutex);
     bool ended = c->cut != 0;
+    const char *why = c->why[0] ? c->why : "the ranks that own rows are not all there";
     enum cut_state outcome = c->outcome;
     int who = c->who;
     pthread_mutex_unlock(&c->mutex);
     s->rows = c->rows;
     if (ended)
         return log_fail(&t->log, DESCANT_ENDED,
-                        "no checkpoint is written: the ranks that own rows are not all "
-                        "there");
+                        "no checkpoint is written: %s", why);
     return outcome == CUT_WRITTEN
                ? DESCANT_OK
                : log_fail(&t->log, DESCANT_SYSTEM,
@@ -363,18 +380,42 @@ void cuts_tidy(struct trainer *t, uint64_t last, const uint64_t *kept)
     pthread_mutex_unlock(&c->mutex);
 }
 
-void cuts_end(struct trainer *t)
+descant_status cuts_status(struct trainer *t)
+{
+    struct cuts *c = t->cuts;
+    char why[LOG_LINE];
+
+    if (!c)
+        return DESCANT_OK;
+    pthread_mutex_lock(&c->mutex);
+    descant_status status = c->status;
+    snprintf(why, sizeof why, "%s", c->why);
+    pthread_mutex_unlock(&c->mutex);
+    return status == DESCANT_OK ? DESCANT_OK : log_fail(&t->log, status, "%s", why);
+}
+
+void cuts_finished(struct trainer *t)
+{
+    if (!t->cuts)
+        return;
+    pthread_mutex_lock(&t->cuts->mutex);
+    t->cuts->finished = true;
+    pthread_mutex_unlock(&t->cuts->mutex);
+}
+
+void cuts_end(struct trainer *t, bool finished)
 {
     struct cuts *c = t->cuts;
 
     if (!c || !c->started)
         return;
-    if (is_first(c)) {
-        pthread_mutex_lock(&c->mutex);
+    pthread_mutex_lock(&c->mutex);
+    if (!finished)
+        c->stop = true;
+    else if (is_first(c))
         c->order.over = c->changed = true;
-        pthread_cond_broadcast(&c->moved);
-        pthread_mutex_unlock(&c->mutex);
-    }
+    pthread_cond_broadcast(&c->moved);
+    pthread_mutex_unlock(&c->mutex);
     pthread_join(c->thread, NULL);
     c->started = false;
 }
@@ -385,7 +426,7 @@ void cuts_fini(struct trainer *t)
 
     if (!c)
         return;
-    cuts_end(t);
+    cuts_end(t, false);
     pthread_cond_destroy(&c->moved);
     pthread_mutex_destroy(&c->mutex);
     memory_give(c);

@@ -20,8 +20,14 @@ descant_status cuts_start(struct trainer *t);
 descant_status cuts_make(struct trainer *t, struct shards *s);
 /* The first rank: generations up to `last` that are not kept are removed everywhere. */
 void cuts_tidy(struct trainer *t, uint64_t last, const uint64_t *kept);
-/* After finish, when the first rank makes no more cuts: waits until it has said so. */
-void cuts_end(struct trainer *t);
+/* The thread's failure, logged: no cut can be made any more. */
+descant_status cuts_status(struct trainer *t);
+/* After this rank's finish, with which all ranks' pushes are in the rows: cuts wait for
+ * the owners alone. */
+void cuts_finished(struct trainer *t);
+/* When the first rank makes no more cuts: waits until it has said so, but where this
+ * rank goes without finish. */
+void cuts_end(struct trainer *t, bool finished);
 void cuts_fini(struct trainer *t);      /* before the job's close */
 
 #endif

@@ -103,7 +103,8 @@ bool others_hear(struct trainer *t, const struct descant_event *event)
 {
     bool was_told = rank_is(&t->told, event->rank);
     bool lost = event->kind == DESCANT_EVENT_LOST ||
-                event->kind == DESCANT_EVENT_UNFINISHED;
+                event->kind == DESCANT_EVENT_UNFINISHED ||
+                event->kind == DESCANT_EVENT_LEFT;
 
     if (lost || event->kind == DESCANT_EVENT_JOINED)
         set_rank(&t->lost, event->rank, lost);

@@ -59,9 +59,6 @@ struct checkpoint resume_checkpoint(const struct trainer *t, struct told *told)
                                .owners = t->owned && t->deals ? t->owners : 0};
 }
 
-/* Each trainer reads the dense part for itself, once the tables are filled. The
- * checkpoint is opened silently: resume_tables has logged whether FILE.previous stands
- * for FILE. */
 /* The start gives the first trainer's to all, which is also the one that says what is
  * missing. */
 static descant_status take_outer(struct trainer *t, const struct checkpoint *c)
@@ -85,6 +82,9 @@ static descant_status take_outer(struct trainer *t, const struct checkpoint *c)
     return DESCANT_OK;
 }
 
+/* Each trainer reads the dense part for itself, once the tables are filled. The
+ * checkpoint is opened silently: resume_tables has logged whether FILE.previous stands
+ * for FILE. */
 descant_status resume_model(struct trainer *t)
 {
     size_t n, floats = optimizer_floats(&t->optimizer, t->n);

@@ -302,6 +302,15 @@ static descant_status begin_saving(struct trainer *t, struct saving *s)
     return status;
 }
 
+/* What is told of a failure is its own reason, not what tidying has met since. */
+static descant_status end_saving(struct trainer *t, descant_status status)
+{
+    char why[LOG_LINE];
+
+    snprintf(why, sizeof why, "%s", descant_last_error());
+    shards_saved(t);
+    return status == DESCANT_OK ? DESCANT_OK : log_fail(NULL, status, "%s", why);
+}
 
 /* The place is taken before the model, so that the model has all chunks that count as
  * done. */
@@ -316,9 +325,8 @@ descant_status save_checkpoint(struct trainer *t)
         struct dense dense = bsp_copy(t);
         status = write_from(t, &s, &dense);
     }
-    shards_saved(t);
     memory_give(place);
-    return status;
+    return end_saving(t, status);
 }
 
 /* The tables and the optimizer's state have gone on since the evaluation began, as they
@@ -335,6 +343,5 @@ descant_status save_best(struct trainer *t, struct place *place, const float *w)
         dense.w = w;
         status = write_from(t, &s, &dense);
     }
-    shards_saved(t);
-    return status;
+    return end_saving(t, status);
 }

@@ -15,23 +15,30 @@
 #include "train/cuts.h"
 #include "train/trainer.h"
 
+#include <errno.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* --- files that name shards --- */
 
-static uint64_t generation_of(const char *path, const char *base)
+/* *generation: 0 where there is no file, or one that names no shards, as a torn one.
+ * False: it is there, and cannot be read now. */
+static bool generation_of(const char *path, const char *base, uint64_t *generation)
 {
     struct safetensors *file;
     struct shards s;
-    uint64_t generation = 0;
 
-    if (safetensors_open(&file, path, NULL) != DESCANT_OK)
-        return 0;
+    *generation = 0;
+    if (access(path, F_OK) != 0)
+        return errno == ENOENT;
+    descant_status status = safetensors_open(&file, path, NULL);
+    if (status != DESCANT_OK)
+        return status == DESCANT_CORRUPT;
     if (shards_of(file, path, &s, NULL) == DESCANT_OK && s.n && strcmp(s.base, base) == 0)
-        generation = s.generation;
+        *generation = s.generation;
     safetensors_close(file);
-    return generation;
+    return true;
 }
 
 static const char *base_of(const char *path)
@@ -40,21 +47,23 @@ static const char *base_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* The generations that files name, 0 where one names none; returns the highest. */
-static uint64_t find_kept(const struct trainer *t, uint64_t kept[CUT_KEPT])
+/* The generations that files name, 0 where one names none, and the highest. False: there
+ * may be more, so none can be removed. */
+static bool find_kept(const struct trainer *t, uint64_t kept[CUT_KEPT], uint64_t *highest)
 {
     static const char *const names[CUT_KEPT] = {"", ".previous", ".old", ".best",
                                                 ".best.old"};
     const char *file = t->options->checkpoint;
     char path[PATH_MAX];
-    uint64_t highest = 0;
+    bool all = true;
 
+    *highest = 0;
     for (int k = 0; k < CUT_KEPT; k++) {
         snprintf(path, sizeof path, "%s%s", file, names[k]);
-        kept[k] = generation_of(path, base_of(file));
-        highest = kept[k] > highest ? kept[k] : highest;
+        all &= generation_of(path, base_of(file), &kept[k]);
+        *highest = kept[k] > *highest ? kept[k] : *highest;
     }
-    return highest;
+    return all;
 }
 
 /* --- writing --- */
@@ -108,9 +117,9 @@ static uint64_t new_id(uint64_t generation)
 
 descant_status shards_save(struct trainer *t, struct shards *s)
 {
-    uint64_t kept[CUT_KEPT], highest = find_kept(t, kept),
-             there = shards_last(t->options->checkpoint);
+    uint64_t kept[CUT_KEPT], highest, there = shards_last(t->options->checkpoint);
 
+    find_kept(t, kept, &highest);
     highest = there > highest ? there : highest;
     highest = t->generation > highest ? t->generation : highest;
     if (highest + 1 >= SHARDS_GENERATIONS)
@@ -133,11 +142,12 @@ descant_status shards_save(struct trainer *t, struct shards *s)
 
 void shards_saved(struct trainer *t)
 {
-    uint64_t kept[CUT_KEPT], there = t->cuts ? 0 : shards_last(t->options->checkpoint);
+    uint64_t kept[CUT_KEPT], highest,
+        there = t->cuts ? 0 : shards_last(t->options->checkpoint);
 
-    if ((!t->owned && !there) || (t->cuts && t->rank != 0))
+    if ((!t->owned && !there) || (t->cuts && t->rank != 0) ||
+        !find_kept(t, kept, &highest))
         return;
-    uint64_t highest = find_kept(t, kept);
     highest = there > highest ? there : highest;
     highest = t->generation > highest ? t->generation : highest;
     if (t->cuts)

@@ -18,7 +18,8 @@ descant_status shards_begin(struct trainer *t);
  * until the next call. */
 descant_status shards_save(struct trainer *t, struct shards *s);
 /* After FILE was written, or has failed: shards that no file names are removed, also
- * those of a run before whose rows had owners. */
+ * those of a run before whose rows had owners. Whole shards of a generation above all
+ * that files name, as a killed run may leave, go after the next save. */
 void shards_saved(struct trainer *t);
 
 #endif

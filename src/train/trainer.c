@@ -281,6 +281,8 @@ static int run(struct trainer *t)
     bsp_finish(t->bsp);
     if (status == DESCANT_OK)
         status = save_keep_outer(t);
+    if (status == DESCANT_OK)           /* others may wait for a cut of this rank's */
+        status = cuts_status(t);
     bool stopped = status == DESCANT_OK && board_stopped(t->board) == STOP_SIGNAL;
     enum term_end end = stopped ? end_by_signal(t) : TERM_END_SIGNAL;
     bool leaves = end == TERM_END_LEFT;
@@ -294,8 +296,11 @@ static int run(struct trainer *t)
     if (t->bad)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
                    descant_last_error());
+    bool finished = !t->bad && !leaves;
+    if (finished)
+        cuts_finished(t);
     end_run(t);
-    cuts_end(t);
+    cuts_end(t, finished);
     piped_end(t);
     if (leaves)
         leave(t);
