@@ -76,7 +76,7 @@ descant_status others_settle(struct trainer *t)
                         "--on-term leave needs one trainer a machine; here one has "
                         "several, which share tables and end together: use --on-term "
                         "all");
-    bool stays = o->tables != TABLES_REPLICATE;         /* who owns rows cannot leave */
+    bool stays = o->tables != TABLES_REPLICATE;         /* a rank with rows cannot leave */
     t->term = !t->deals && !o->watched      ? TERM_ENDS_RUN
               : o->on_term == ON_TERM_LEAVE ? TERM_LEAVES
               : o->on_term == ON_TERM_ALL || o->watched || stays ? TERM_ENDS_ALL
