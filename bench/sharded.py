@@ -186,7 +186,8 @@ def part_quality():
                 say("pair", optimizer=name, hosts=ranks, seed=seed, loss=one, difference=difference,
                     gap=end["gap_mean"])
         for ranks, found in differences.items():
-            bound = T95[min(seeds - 2, len(T95) - 1)] * statistics.stdev(found) / math.sqrt(seeds)
+            bound = (T95[min(seeds - 2, len(T95) - 1)] * statistics.stdev(found) / math.sqrt(seeds)
+                     if seeds > 1 else math.nan)
             say("quality", plan=PLAN, optimizer=name, hosts=ranks, seeds=seeds,
                 difference=statistics.mean(found), difference_at_most=statistics.mean(found) + bound)
 

@@ -302,7 +302,7 @@ START_TEST(pauses_lose_no_work)
             clock_sleep_until(clock_now_ns() + 5000000);
         kill(page->pids[one], SIGCONT);
         rounds = rounds_of(one);
-        /* whoever is slow in two rounds, one after the other, is aside for a while */
+        /* a trainer that is slow in two rounds in succession is aside for a while */
         AWAIT(rounds_of(one) > rounds + 3);
     }
     uint64_t sum = end_all();

@@ -138,6 +138,10 @@ START_TEST(what_cannot_be_is_said)
     ck_assert_int_ne(train(&o, &result), 0);
     says("--rows grow needs --tables shard");
     o.tables = TABLES_SHARD;
+    o.table_memory = 0;
+    ck_assert_int_ne(train(&o, &result), 0);
+    says("--rows grow needs --table-memory");
+    o.tables = TABLES_SHARD;
     o.checkpoint = model_file;
     ck_assert_int_ne(train(&o, &result), 0);
     says("--rows grow has no checkpoints yet");

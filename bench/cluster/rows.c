@@ -158,19 +158,11 @@ static void fill(int rank, int size)
     free(g);
 }
 
-int main(int argc, char **argv)
+/* Sets what the words of the command line say. Returns whether all rows are to be pushed first. */
+static bool read_words(int argc, char **argv)
 {
-    struct descant_options options = descant_options_default();
-    struct descant_members members;
-    struct descant_stats before, after;
-    struct worker workers[MOST] = {{0}};
-    int threads = argc > 7 ? atoi(argv[7]) : 0;
+    bool fills = false;
 
-    if (argc < 9 || threads < 1 || threads > MOST || atoi(argv[5]) < 1 || atoi(argv[5]) > MOST) {
-        fprintf(stderr, "usage: rows ROWS WIDTH FIELDS BATCH DEPTH SECONDS THREADS WIRE [fill] "
-                        "[zipf=S] [age=S] [cached=N] [batches=N]\n");
-        return 2;
-    }
     shape = descant_owned_default();
     shape.rows = strtoull(argv[1], NULL, 10);
     shape.width = strtoull(argv[2], NULL, 10);
@@ -179,7 +171,6 @@ int main(int argc, char **argv)
     fields = strtoull(argv[3], NULL, 10);
     batch = strtoull(argv[4], NULL, 10);
     depth = atoi(argv[5]);
-    bool fills = false;
     for (int k = 9; k < argc; k++) {
         fills |= strcmp(argv[k], "fill") == 0;
         if (strncmp(argv[k], "zipf=", 5) == 0)
@@ -191,14 +182,37 @@ int main(int argc, char **argv)
         if (strncmp(argv[k], "batches=", 8) == 0)
             batches = strtoull(argv[k] + 8, NULL, 10);
     }
+    return fills;
+}
+
+static void open_all(int threads)
+{
+    struct descant_options options = descant_options_default();
+
     options.plan = "shadow-ma";
     options.workers = threads;
     options.owned = 1;
     need(descant_open(&job, &options), "open");
     if (!descant_alloc(job, "w", 1000))
-        return 1;
+        exit(1);
     need(descant_owned_table(job, "rows", &shape, &table), "table");
     need(descant_start(job), "start");
+}
+
+int main(int argc, char **argv)
+{
+    struct descant_members members;
+    struct descant_stats before, after;
+    struct worker workers[MOST] = {{0}};
+    int threads = argc > 7 ? atoi(argv[7]) : 0;
+
+    if (argc < 9 || threads < 1 || threads > MOST || atoi(argv[5]) < 1 || atoi(argv[5]) > MOST) {
+        fprintf(stderr, "usage: rows ROWS WIDTH FIELDS BATCH DEPTH SECONDS THREADS WIRE [fill] "
+                        "[zipf=S] [age=S] [cached=N] [batches=N]\n");
+        return 2;
+    }
+    bool fills = read_words(argc, argv);
+    open_all(threads);
     need(descant_members(job, &members), "members");
     if (fills)
         fill(members.rank, members.hosts);
