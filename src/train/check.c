@@ -99,7 +99,8 @@ static descant_status check_tables(const struct train_options *o, const struct l
                         "--rows grow needs --tables shard, or auto");
     if (o->rows < 0 && o->model != MODEL_MLP && o->table_memory == 0)
         return log_fail(log, DESCANT_INVALID,
-                        "--rows grow needs --table-memory: the bytes that tables may take");
+                        "--rows grow needs --table-memory: the bytes that tables may "
+                        "take");
     if (o->rows < 0 && o->model != MODEL_MLP && o->checkpoint)
         return log_fail(log, DESCANT_UNSUPPORTED, "--rows grow has no checkpoints yet");
     if (o->tables != TABLES_REPLICATE && o->on_term == ON_TERM_LEAVE)
