@@ -143,6 +143,11 @@ struct descant_options {
     const char *owned_shares;   /* "2,1,1": how the rows of such tables are parted among
                             the first ranks; others, and those with 0, own none. NULL:
                             equal parts. The same everywhere */
+    int owned_moves;     /* 1, over tcp: rows go to ranks that come, and from those that
+                            part. Not those of tables that grow */
+    double owned_replica_s;     /* above 0, with owned_moves: another rank has a replica
+                            of each row, at most so many seconds old, and owns it where
+                            its owner dies. Twice the memory */
 };
 
 DESCANT_API struct descant_options descant_options_default(void);
@@ -363,6 +368,10 @@ DESCANT_API descant_status descant_rows_settle(struct descant *job);
  * thread calls next may be in a record or not. */
 DESCANT_API descant_status descant_owned_floats(struct descant *job, int table,
                                                 size_t *floats);
+/* With options.owned_moves. hold 1: from its return on no rows come to this rank, or go,
+ * until it calls with 0 as often. So rows that all ranks save between the two, each those
+ * that it owns, are all. */
+DESCANT_API descant_status descant_owned_hold(struct descant *job, int hold);
 DESCANT_API descant_status descant_owned_ranks(struct descant *job, int *ranks);
 DESCANT_API descant_status descant_owned_next(struct descant *job, int table,
                                               uint64_t *at, size_t room, uint64_t *rows,
@@ -599,6 +608,8 @@ struct descant_stats {
     uint64_t rows_stall_ns;      /* time that callers have waited for rows, or for room to
                                     push */
     double rows_cpu_s;           /* CPU time of the thread that serves them */
+    uint64_t rows_moved;         /* that this rank has sent to others, to own or as
+                                    replicas; their bytes are in rows_bytes */
     /* of those that grow, where this rank owns them (on one machine, of all trainers): */
     uint64_t rows_live;          /* rows that are there */
     uint64_t rows_evicted;

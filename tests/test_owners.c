@@ -2,13 +2,12 @@
 /* Rows with owners: where they lie, their first values, their optimizers; and the service between
  * ranks, over the simulated link in one thread: all that is pushed arrives once, in worlds with
  * jitter, cuts, deaths and liars. */
+#include "harness/rows.h"
 #include "harness/suite.h"
-#include "link/simulated.h"
-#include "owners/service.h"
 
 #include <math.h>
 
-enum { RANKS = 256, FEW = 8, ROWS = 5000, WIDTH = 3, SEEDS = 30 };
+enum { FEW = 8, ROWS = RANKS_ROWS, WIDTH = RANKS_WIDTH, SEEDS = 30 };
 
 extern const struct kernels kernels_avx2, kernels_avx512;
 
@@ -25,22 +24,6 @@ static const struct kernels *set_of(int i)
 }
 
 static const struct log silent = {.rank = -1};
-
-static struct descant_owned shape_of(uint64_t rows, size_t width,
-                                     enum descant_rows_optimizer optimizer)
-{
-    return (struct descant_owned){.rows = rows, .width = width, .optimizer = optimizer,
-                                  .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-3, .seed = 5};
-}
-
-/* The same of a table that grows, with memory for far more rows than a test has. */
-static void let_grow(struct descant_owned *shape)
-{
-    shape->rows = 0;
-    shape->grows = 1;
-    shape->admit = 1;
-    shape->memory = 2 * slab_least(OWNED_SLICES, shape->width + owned_state(shape));
-}
 
 static void *place(struct owned *table, const struct owned_map *map, int rank,
                    const struct descant_owned *shape, int number)
@@ -62,7 +45,7 @@ START_TEST(each_row_has_one_owner_and_a_place)
 
     for (int i = 0; i < N(sizes); i++) {
         int size = sizes[i], counts[1024] = {0};
-        struct descant_owned shape = shape_of(ROWS, 2, DESCANT_ROWS_SGD);
+        struct descant_owned shape = rows_shape(ROWS, 2, DESCANT_ROWS_SGD);
         struct owned table;
         owned_map_make(&map, size);
         void *memory = place(&table, &map, 0, &shape, 3);
@@ -130,7 +113,7 @@ START_TEST(first_values_follow_from_the_seed)
 {
     struct owned_map one, many;
     struct owned whole, part;
-    struct descant_owned shape = shape_of(ROWS, WIDTH, DESCANT_ROWS_ADAGRAD);
+    struct descant_owned shape = rows_shape(ROWS, WIDTH, DESCANT_ROWS_ADAGRAD);
     float a[WIDTH], b[WIDTH], before[WIDTH] = {0};
     double sum = 0, squares = 0;
 
@@ -204,7 +187,7 @@ START_TEST(optimizers_step_as_naive_ones)
     rng_init(&rng, 3);
     for (int kind = 0; kind < N(kinds); kind++)
         for (size_t width = 1; width <= WIDEST; width += width < 18 ? 1 : 19) {
-            struct descant_owned shape = shape_of(40, width, kinds[kind].optimizer);
+            struct descant_owned shape = rows_shape(40, width, kinds[kind].optimizer);
             struct owned table;
             double w[WIDEST], state[WIDEST][3] = {{0}};
             float g[WIDEST], out[WIDEST];
@@ -212,7 +195,7 @@ START_TEST(optimizers_step_as_naive_ones)
             shape.momentum = kinds[kind].momentum;
             shape.spread = 1;
             if (_i >= 3)
-                let_grow(&shape);
+                rows_let_grow(&shape);
             void *memory = place(&table, &map, 0, &shape, 1);
             table.kernels = kernels;
             owned_read(&table, &row, NULL, 1, out);
@@ -270,7 +253,7 @@ START_TEST(gradients_that_are_not_finite_are_left_out)
 {
     struct owned_map map;
     struct owned table;
-    struct descant_owned shape = shape_of(ROWS, WIDTH, DESCANT_ROWS_SGD);
+    struct descant_owned shape = rows_shape(ROWS, WIDTH, DESCANT_ROWS_SGD);
     const uint64_t rows[] = {4, 9, 7};
     float g[] = {1, 1, 1, 2, NAN, 2, 3, 3, -INFINITY}, out[9];
     uint64_t bad_row = 0;
@@ -293,7 +276,7 @@ START_TEST(rows_travel_in_fewer_bits)
 {
     static const double error[] = {0, 0x1p-8, 0.51 / 127};
     enum { WIDEST = 19, TIMES = 20000 };
-    struct owned table = {.shape = shape_of(5, 1, DESCANT_ROWS_SGD)};
+    struct owned table = {.shape = rows_shape(5, 1, DESCANT_ROWS_SGD)};
     uint64_t chance = 1;
     struct rng rng;
 
@@ -347,7 +330,7 @@ START_TEST(records_go_to_any_number_of_ranks)
     struct owned_map of_three, of_two;
     struct owned three[3], two[2];
     void *memory[5];
-    struct descant_owned shape = shape_of(ROWS, WIDTH, DESCANT_ROWS_ADAGRAD);
+    struct descant_owned shape = rows_shape(ROWS, WIDTH, DESCANT_ROWS_ADAGRAD);
     static uint64_t rows[ROOM];
     static float records[ROOM * RECORD], before[ROWS * WIDTH], after[ROWS * WIDTH];
     struct rng rng;
@@ -355,7 +338,7 @@ START_TEST(records_go_to_any_number_of_ranks)
 
     shape.spread = 1;
     if (_i)
-        let_grow(&shape);
+        rows_let_grow(&shape);
     rng_init(&rng, 1);
     owned_map_make(&of_three, 3);
     owned_map_make(&of_two, 2);
@@ -416,12 +399,12 @@ START_TEST(ids_of_any_kind_are_spread_over_the_ranks)
 {
     enum { SIZE = 12, IDS = 60000 };
     struct owned_map map;
-    struct descant_owned shape = shape_of(0, WIDTH, DESCANT_ROWS_SGD);
+    struct descant_owned shape = rows_shape(0, WIDTH, DESCANT_ROWS_SGD);
     struct owned table;
     int counts[SIZE] = {0};
 
     owned_map_make(&map, SIZE);
-    let_grow(&shape);
+    rows_let_grow(&shape);
     void *memory = place(&table, &map, 0, &shape, 7);
     for (uint64_t k = 0; k < IDS; k++)
         counts[owned_owner(&table, _i == 0 ? k : _i == 1 ? k << 44 : k * 1024)]++;
@@ -437,12 +420,12 @@ END_TEST
 START_TEST(memory_is_parted_as_rows_are)
 {
     static const double shares[][4] = {{1, 1, 1, 1}, {2, 1, 0, 1}, {1000, 1, 0, 0}, {0, 0, 0, 1}};
-    struct descant_owned shape = shape_of(0, WIDTH, DESCANT_ROWS_SGD);
+    struct descant_owned shape = rows_shape(0, WIDTH, DESCANT_ROWS_SGD);
     struct owned_map map;
     struct owned table;
     size_t room = 0, sum = 0, owners = 0;
 
-    let_grow(&shape);
+    rows_let_grow(&shape);
     shape.memory = slab_least(OWNED_SLICES, WIDTH);
     owned_map_share(&map, shares[_i], 4);
     for (int rank = 0; rank < 4; rank++) {
@@ -478,10 +461,10 @@ START_TEST(a_row_of_each_owner_is_found)
     owned_map_share(&maps[3], shares, N(shares));
     for (int k = 0; k < N(maps); k++)
         for (uint64_t of = 0; of < 6000; of = of ? of * 5 : 1) {    /* 0: it grows */
-            struct descant_owned shape = shape_of(of, WIDTH, DESCANT_ROWS_SGD);
+            struct descant_owned shape = rows_shape(of, WIDTH, DESCANT_ROWS_SGD);
             int has[OWNED_SLICES] = {0};
             if (of == 0)
-                let_grow(&shape);
+                rows_let_grow(&shape);
             ck_assert(owned_init(&table, "t", &shape, 3));
             table.map = &maps[k];
             for (uint64_t row = 0; row < (of ? of : 20000); row++)
@@ -501,14 +484,14 @@ START_TEST(only_pushes_make_rows)
 {
     enum { IDS = 3000 };
     struct owned_map map;
-    struct descant_owned shape = shape_of(0, WIDTH, DESCANT_ROWS_SGD);
+    struct descant_owned shape = rows_shape(0, WIDTH, DESCANT_ROWS_SGD);
     struct owned table;
     const float g[WIDTH] = {0, 0, -1}, bad[WIDTH] = {0, NAN, 0};
     uint64_t bad_row, there = 0;
     static float first[IDS];
 
     owned_map_make(&map, 1);
-    let_grow(&shape);
+    rows_let_grow(&shape);
     shape.admit = 0.25;
     shape.spread = 0.5;
     void *memory = place(&table, &map, 0, &shape, 0);
@@ -539,14 +522,14 @@ START_TEST(memory_bounds_the_rows)
 {
     enum { IDS = 60000, RECORD = 2 * WIDTH };
     struct owned_map map;
-    struct descant_owned shape = shape_of(0, WIDTH, DESCANT_ROWS_ADAGRAD);
+    struct descant_owned shape = rows_shape(0, WIDTH, DESCANT_ROWS_ADAGRAD);
     struct owned table;
     float record[RECORD] = {0, 0, 1, 5, 5, 5};
     const float g[WIDTH] = {0, 0, -1};
     uint64_t bad_row, again;
 
     owned_map_make(&map, 1);
-    let_grow(&shape);
+    rows_let_grow(&shape);
     shape.memory = slab_least(OWNED_SLICES, RECORD);
     void *memory = place(&table, &map, 0, &shape, 0);
     for (uint64_t id = 0; id < IDS; id++) {
@@ -571,13 +554,13 @@ END_TEST
 
 START_TEST(bad_shapes_are_refused)
 {
-    const struct descant_owned good = shape_of(5, 3, DESCANT_ROWS_ADAM);
+    const struct descant_owned good = rows_shape(5, 3, DESCANT_ROWS_ADAM);
     struct descant_owned bad[24], grows = good;
 
     ck_assert(owned_check("t", &good, &silent));
     ck_assert(!owned_check("", &good, &silent) && !owned_check(NULL, &good, &silent) &&
               !owned_check("t", NULL, &silent));
-    let_grow(&grows);
+    rows_let_grow(&grows);
     ck_assert(owned_check("t", &grows, &silent));
     for (int k = 0; k < N(bad); k++)
         bad[k] = k < 14 || k > 20 ? good : grows;
@@ -613,188 +596,6 @@ END_TEST
 
 /* ------------------------------------------------------------------ ranks */
 
-struct side {
-    struct service service;
-    struct owned tables[2];
-    void *memory[2];
-    bool open;
-};
-
-static struct simulated *world;
-static struct side sides[RANKS];
-static int n_ranks, owners;
-static enum descant_rows_wire wire;
-static bool grows;                      /* the table of which rows are pushed */
-static char logged[4096];
-
-static void note(void *user, enum descant_level level, const char *line)
-{
-    (void)user;
-    if (level >= DESCANT_WARNING)
-        snprintf(logged + strlen(logged), sizeof logged - strlen(logged), "%s\n", line);
-}
-
-static void open_side(int rank)
-{
-    struct side *side = &sides[rank];
-    struct link_entry entry = {.context = world, .rank = rank};
-    struct link_place at;
-    struct link *link = link_simulated.meet(&entry, &at);
-    const struct log log = {note, NULL, rank};
-    struct descant_owned shapes[] = {
-        shape_of(ROWS, WIDTH, DESCANT_ROWS_SGD),
-        shape_of((UINT64_C(1) << 33) + 1, 700, DESCANT_ROWS_SGD)};     /* ids of 8 bytes */
-
-    shapes[0].wire = wire;
-    if (grows)
-        let_grow(&shapes[0]);
-    memset(&side->service, 0, sizeof side->service);
-    ck_assert_ptr_nonnull(link);
-    ck_assert_int_eq(service_init(&side->service, link, &at, owners, &log), DESCANT_OK);
-    for (int k = 0; k < 2; k++) {
-        ck_assert(owned_init(&side->tables[k], "t", &shapes[k], k));
-        /* the large one: memory for a few rows, as none are born beyond */
-        side->memory[k] = k ? NULL : memory_take(owned_bytes(&side->tables[k],
-                                                            &side->service.map, rank));
-        owned_place(&side->tables[k], &side->service.map, rank, side->memory[k]);
-    }
-    ck_assert_int_eq(service_open(&side->service, side->tables, 2), DESCANT_OK);
-    side->open = true;
-}
-
-static void open_world(struct simulated_options options, int ranks, int of_them)
-{
-    options.ranks = ranks;
-    options.latency_ns = options.latency_ns ? options.latency_ns : 1000;
-    world = simulated_create(&options);
-    ck_assert_ptr_nonnull(world);
-    n_ranks = ranks;
-    owners = of_them;
-    *logged = 0;
-    for (int k = 0; k < ranks; k++)
-        open_side(k);
-}
-
-/* All turn at each event until then. */
-static void run(uint64_t ns)
-{
-    uint64_t until = simulated_now(world) + ns;
-
-    for (;;) {
-        bool works = false;
-        for (int k = 0; k < n_ranks; k++)
-            while (sides[k].open && service_turn(&sides[k].service) == OWNERS_WORKED)
-                works = true;
-        uint64_t next = simulated_next(world);
-        if (!works && simulated_now(world) >= until)
-            return;
-        if (!works)
-            simulated_run(world, next < until ? next : until);
-    }
-}
-
-static void close_side(int rank)
-{
-    struct side *side = &sides[rank];
-
-    if (!side->open)
-        return;
-    side->open = false;
-    service_fini(&side->service);
-    for (int k = 0; k < 2; k++) {
-        owned_fini(&side->tables[k]);
-        memory_give(side->memory[k]);
-    }
-}
-
-static void close_world(void)
-{
-    for (int k = 0; k < n_ranks; k++)
-        close_side(k);
-    simulated_destroy(world);
-    ck_assert_int_eq(memory_live(), 0);
-}
-
-/* The batch's rows, once they have come in virtual time; NULL: they do not. */
-static float *rows_of(int rank, struct descant_rows *batch)
-{
-    for (int k = 0; k < 1000 && atomic_load(&batch->missing); k++)
-        run(1000000);
-    return atomic_load(&batch->missing) ? NULL : batch_wait(&sides[rank].service, batch);
-}
-
-/* By row `k` of a test: any number, in a table that grows. */
-static uint64_t id_of(uint64_t k)
-{
-    return grows ? k * UINT64_C(0x123456789abcdef1) : k;
-}
-
-static struct descant_rows *fetch(int rank, const uint64_t *rows, size_t n)
-{
-    static uint64_t ids[8000];
-    struct descant_rows *batch = NULL;
-
-    for (size_t k = 0; k < n; k++)
-        ids[k] = id_of(rows[k]);
-    ck_assert_int_eq(batch_fetch(&sides[rank].service, 0, ids, n, &batch), DESCANT_OK);
-    return batch;
-}
-
-static double pushed[ROWS];
-
-/* A batch of random rows, many of them twice, each pushed by -1 or a few. */
-static void push_some(int rank, struct rng *rng, size_t n)
-{
-    static uint64_t rows[8000];
-    static float g[8000 * WIDTH];
-
-    for (size_t k = 0; k < n; k++)
-        rows[k] = rng_next(rng) % (k % 2 ? 40 : ROWS);
-    struct descant_rows *batch = fetch(rank, rows, n);
-    if (rng_next(rng) % 4)
-        ck_assert_ptr_nonnull(rows_of(rank, batch));
-    if (rng_next(rng) % 8 == 0) {
-        batch_let_go(&sides[rank].service, batch);      /* also before its rows have come */
-        return;
-    }
-    for (size_t k = 0; k < n; k++) {
-        float by = (float)(1 + rng_next(rng) % 3);
-        pushed[rows[k]] += (double)by;
-        for (int i = 0; i < WIDTH; i++)
-            g[k * WIDTH + (size_t)i] = -by * (float)(i + 1);
-    }
-    ck_assert_int_eq(batch_push(&sides[rank].service, batch, g, 1), DESCANT_OK);
-}
-
-static void check_rows(int rank)
-{
-    static uint64_t rows[ROWS];
-
-    for (uint64_t k = 0; k < ROWS; k++)
-        rows[k] = (k * 7) % ROWS;
-    struct descant_rows *batch = fetch(rank, rows, ROWS);
-    const float *block = rows_of(rank, batch);
-    ck_assert_ptr_nonnull(block);
-    for (size_t k = 0; k < ROWS; k++)
-        for (int i = 0; i < WIDTH; i++)
-            ck_assert_msg(fabs((double)block[k * WIDTH + (size_t)i] - (i + 1) * pushed[rows[k]]) <=
-                          (wire ? 0.05 * WIDTH * pushed[rows[k]] : 0),
-                          "rank %d, row %d: %g, not %g", rank, (int)rows[k],
-                          (double)block[k * WIDTH + (size_t)i], (i + 1) * pushed[rows[k]]);
-    batch_let_go(&sides[rank].service, batch);
-}
-
-static void end_all(void)
-{
-    for (int k = 0; k < n_ranks; k++)
-        if (sides[k].open)
-            service_end(&sides[k].service);
-    run(UINT64_C(20000000000));
-    for (int k = 0; k < n_ranks; k++)
-        if (sides[k].open)
-            ck_assert_int_eq(service_turn(&sides[k].service), OWNERS_ENDED);
-}
-
 /* By all ranks at once, with batches of any size; ranks that own nothing are among them. */
 START_TEST(all_that_is_pushed_arrives_once)
 {
@@ -802,21 +603,21 @@ START_TEST(all_that_is_pushed_arrives_once)
     int ranks = 1 + _i % FEW;
 
     rng_init(&rng, (uint64_t)_i);
-    memset(pushed, 0, sizeof pushed);
-    grows = _i % 4 > 1;
-    open_world((struct simulated_options){.seed = (uint64_t)_i, .fixed = _i % 2,
+    memset(rows_pushed, 0, sizeof rows_pushed);
+    rows_way.grows = _i % 4 > 1;
+    rows_open_world((struct simulated_options){.seed = (uint64_t)_i, .fixed = _i % 2,
                                           .jitter_ns = _i % 3 ? 100000 : 0,
                                           .bytes_per_s = _i % 5 ? 1e9 : 0}, ranks,
                _i % 7 == 6 && ranks > 1 ? ranks - 1 : ranks);
     for (int k = 0; k < 12 * ranks; k++)
-        push_some((int)(rng_next(&rng) % (uint64_t)ranks), &rng,
+        rows_push_some((int)(rng_next(&rng) % (uint64_t)ranks), &rng,
                   rng_next(&rng) % (k % 5 ? 60 : 8000));
-    run(UINT64_C(1000000000));
+    rows_run(UINT64_C(1000000000));
     for (int k = 0; k < ranks; k++)
-        check_rows(k);
-    end_all();
-    ck_assert_str_eq(logged, "");
-    close_world();
+        rows_check(k);
+    rows_end_all();
+    ck_assert_str_eq(rows_logged, "");
+    rows_close_world();
 }
 END_TEST
 
@@ -825,16 +626,16 @@ START_TEST(all_arrives_in_fewer_bits)
     struct rng rng;
 
     rng_init(&rng, 1);
-    memset(pushed, 0, sizeof pushed);
-    wire = (enum descant_rows_wire)_i;
-    open_world((struct simulated_options){.jitter_ns = 10000}, 3, 3);
+    memset(rows_pushed, 0, sizeof rows_pushed);
+    rows_way.wire = (enum descant_rows_wire)_i;
+    rows_open_world((struct simulated_options){.jitter_ns = 10000}, 3, 3);
     for (int k = 0; k < 30; k++)
-        push_some(k % 3, &rng, rng_next(&rng) % 3000);
-    run(UINT64_C(1000000000));
+        rows_push_some(k % 3, &rng, rng_next(&rng) % 3000);
+    rows_run(UINT64_C(1000000000));
     for (int k = 0; k < 3; k++)
-        check_rows(k);
-    end_all();
-    close_world();
+        rows_check(k);
+    rows_end_all();
+    rows_close_world();
 }
 END_TEST
 
@@ -843,19 +644,19 @@ START_TEST(a_rank_reads_its_own_pushes)
     const uint64_t rows[] = {0, 1, 2, 3, 1};
     float g[5 * WIDTH];
 
-    memset(pushed, 0, sizeof pushed);
-    open_world((struct simulated_options){.jitter_ns = 50000}, 4, 4);
+    memset(rows_pushed, 0, sizeof rows_pushed);
+    rows_open_world((struct simulated_options){.jitter_ns = 50000}, 4, 4);
     for (int k = 0; k < 5 * WIDTH; k++)
         g[k] = -1;
     for (int step = 1; step < 50; step++) {
-        struct descant_rows *batch = fetch(2, rows, 5);
-        const float *block = rows_of(2, batch);
+        struct descant_rows *batch = rows_fetch(2, rows, 5);
+        const float *block = rows_come(2, batch);
         ck_assert_ptr_nonnull(block);
         ck_assert(block[0] == (float)(step - 1) && block[3] == (float)(2 * step - 2));
-        ck_assert_int_eq(batch_push(&sides[2].service, batch, g, 1), DESCANT_OK);
+        ck_assert_int_eq(batch_push(&rows_sides[2].service, batch, g, 1), DESCANT_OK);
     }
-    end_all();
-    close_world();
+    rows_end_all();
+    rows_close_world();
 }
 END_TEST
 
@@ -864,21 +665,21 @@ START_TEST(cuts_that_heal_lose_nothing)
     struct rng rng;
 
     rng_init(&rng, (uint64_t)_i);
-    memset(pushed, 0, sizeof pushed);
-    open_world((struct simulated_options){.seed = (uint64_t)_i, .jitter_ns = 10000}, 3, 3);
+    memset(rows_pushed, 0, sizeof rows_pushed);
+    rows_open_world((struct simulated_options){.seed = (uint64_t)_i, .jitter_ns = 10000}, 3, 3);
     for (int k = 0; k < 30; k++) {
-        uint64_t now = simulated_now(world);
+        uint64_t now = simulated_now(rows_world);
         const struct simulated_fault cut = {.kind = SIMULATED_CUT, .rank = k % 3,
                                             .other = (k + 1) % 3, .at_ns = now,
                                             .until_ns = now + rng_next(&rng) % 3000000};
         if (k % 4 == 0)
-            ck_assert(simulated_fault(world, &cut));
-        push_some(k % 3, &rng, rng_next(&rng) % 900);
+            ck_assert(simulated_fault(rows_world, &cut));
+        rows_push_some(k % 3, &rng, rng_next(&rng) % 900);
     }
-    run(UINT64_C(1000000000));
-    check_rows(0);
-    end_all();
-    close_world();
+    rows_run(UINT64_C(1000000000));
+    rows_check(0);
+    rows_end_all();
+    rows_close_world();
 }
 END_TEST
 
@@ -890,33 +691,33 @@ START_TEST(an_owner_that_dies_ends_it_for_all)
     const uint64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8};
 
     rng_init(&rng, 1);
-    memset(pushed, 0, sizeof pushed);
-    open_world((struct simulated_options){.seed = 1}, 4, 3);
-    push_some(3, &rng, 50);
-    run(1000000000);
+    memset(rows_pushed, 0, sizeof rows_pushed);
+    rows_open_world((struct simulated_options){.seed = 1}, 4, 3);
+    rows_push_some(3, &rng, 50);
+    rows_run(1000000000);
     const struct simulated_fault death = {.kind = SIMULATED_DIE, .rank = dies,
-                                          .at_ns = simulated_now(world)};
-    ck_assert(simulated_fault(world, &death));
-    close_side(dies);
-    run(1000000000);
+                                          .at_ns = simulated_now(rows_world)};
+    ck_assert(simulated_fault(rows_world, &death));
+    rows_close(dies);
+    rows_run(1000000000);
     if (dies == 3) {
-        push_some(0, &rng, 300);
-        run(1000000000);
-        open_side(3);
-        push_some(3, &rng, 300);
-        run(1000000000);
-        check_rows(3);
-        end_all();
+        rows_push_some(0, &rng, 300);
+        rows_run(1000000000);
+        rows_open(3);
+        rows_push_some(3, &rng, 300);
+        rows_run(1000000000);
+        rows_check(3);
+        rows_end_all();
     } else {
-        ck_assert_ptr_nonnull(strstr(logged, "rank 1 has gone, and with it its rows"));
-        ck_assert_int_eq(service_turn(&sides[0].service), OWNERS_FAILED);
+        ck_assert_ptr_nonnull(strstr(rows_logged, "rank 1 has gone, and with it its rows"));
+        ck_assert_int_eq(service_turn(&rows_sides[0].service), OWNERS_FAILED);
         struct descant_rows *batch = NULL;
-        ck_assert_int_eq(batch_fetch(&sides[0].service, 0, rows, 8, &batch), DESCANT_OK);
-        ck_assert_ptr_null(batch_wait(&sides[0].service, batch));
+        ck_assert_int_eq(batch_fetch(&rows_sides[0].service, 0, rows, 8, &batch), DESCANT_OK);
+        ck_assert_ptr_null(batch_wait(&rows_sides[0].service, batch));
         float g[8 * WIDTH] = {0};
-        ck_assert_int_eq(batch_push(&sides[0].service, batch, g, 1), DESCANT_ENDED);
+        ck_assert_int_eq(batch_push(&rows_sides[0].service, batch, g, 1), DESCANT_ENDED);
     }
-    close_world();
+    rows_close_world();
 }
 END_TEST
 
@@ -933,25 +734,25 @@ START_TEST(bytes_follow_the_law)
     struct rng rng;
 
     rng_init(&rng, 3);
-    open_world((struct simulated_options){.seed = 3, .bytes_per_s = 1e9}, ranks, ranks);
+    rows_open_world((struct simulated_options){.seed = 3, .bytes_per_s = 1e9}, ranks, ranks);
     for (int k = 0; k < ranks; k++) {
         for (int i = 0; i < BATCH; i++)
             rows[i] = rng_next(&rng) % ROWS;
-        struct descant_rows *batch = fetch(k, rows, BATCH);
-        ck_assert_ptr_nonnull(rows_of(k, batch));
-        ck_assert_int_eq(batch_push(&sides[k].service, batch, g, 1), DESCANT_OK);
+        struct descant_rows *batch = rows_fetch(k, rows, BATCH);
+        ck_assert_ptr_nonnull(rows_come(k, batch));
+        ck_assert_int_eq(batch_push(&rows_sides[k].service, batch, g, 1), DESCANT_OK);
     }
-    run(1000000000);
+    rows_run(1000000000);
     for (int k = 0; k < ranks; k++) {
-        bytes += sides[k].service.stats.bytes;
-        served += sides[k].service.stats.served;
+        bytes += rows_sides[k].service.stats.bytes;
+        served += rows_sides[k].service.stats.served;
     }
     double remote = (double)ranks * BATCH * (ranks - 1) / ranks, law = 2 * remote * (8 * WIDTH + 8);
     ck_assert(fabs((double)served / (2 * remote) - 1) < 0.02);
     ck_assert_msg((double)bytes > 0.98 * law && (double)bytes < 1.1 * law, "%g of the law",
                   (double)bytes / law);
-    end_all();
-    close_world();
+    rows_end_all();
+    rows_close_world();
 }
 END_TEST
 
@@ -960,21 +761,21 @@ START_TEST(a_lost_owner_ends_it_for_all)
 {
     const uint64_t rows[] = {1, 2, 3};
 
-    open_world((struct simulated_options){.seed = 1}, 3, 3);
+    rows_open_world((struct simulated_options){.seed = 1}, 3, 3);
     const struct simulated_fault pause = {.kind = SIMULATED_VANISH, .rank = 1,
-                                          .at_ns = simulated_now(world) + (_i ? 0 : 1000000000)};
-    ck_assert(simulated_fault(world, &pause));
-    run(_i ? 1 : 2000000000);
-    struct descant_rows *batch = fetch(0, rows, 3);
-    run(UINT64_C(60000000000));
+                                          .at_ns = simulated_now(rows_world) + (_i ? 0 : 1000000000)};
+    ck_assert(simulated_fault(rows_world, &pause));
+    rows_run(_i ? 1 : 2000000000);
+    struct descant_rows *batch = rows_fetch(0, rows, 3);
+    rows_run(UINT64_C(60000000000));
     ck_assert_uint_gt(atomic_load(&batch->missing), 0);
-    service_lose(&sides[0].service, 1);
-    run(1000000);
-    ck_assert_int_eq(service_turn(&sides[0].service), OWNERS_FAILED);
-    ck_assert_ptr_null(batch_wait(&sides[0].service, batch));
-    batch_let_go(&sides[0].service, batch);
-    service_part(&sides[0].service);
-    close_world();
+    service_lose(&rows_sides[0].service, 1);
+    rows_run(1000000);
+    ck_assert_int_eq(service_turn(&rows_sides[0].service), OWNERS_FAILED);
+    ck_assert_ptr_null(batch_wait(&rows_sides[0].service, batch));
+    batch_let_go(&rows_sides[0].service, batch);
+    service_part(&rows_sides[0].service);
+    rows_close_world();
 }
 END_TEST
 
@@ -984,22 +785,22 @@ START_TEST(a_rank_without_rows_ends_alone)
     struct rng rng;
 
     rng_init(&rng, 1);
-    memset(pushed, 0, sizeof pushed);
-    open_world((struct simulated_options){.seed = 1}, 3, 2);
-    push_some(2, &rng, 300);
-    service_end(&sides[2].service);
-    run(1000000000);
-    ck_assert_int_eq(service_turn(&sides[2].service), OWNERS_ENDED);
-    close_side(2);
-    push_some(1, &rng, 300);
-    run(1000000000);
-    check_rows(0);
-    service_end(&sides[0].service);
-    run(1000000000);
-    ck_assert_int_ne(service_turn(&sides[0].service), OWNERS_ENDED);    /* rank 1 may ask it */
-    check_rows(1);
-    end_all();
-    close_world();
+    memset(rows_pushed, 0, sizeof rows_pushed);
+    rows_open_world((struct simulated_options){.seed = 1}, 3, 2);
+    rows_push_some(2, &rng, 300);
+    service_end(&rows_sides[2].service);
+    rows_run(1000000000);
+    ck_assert_int_eq(service_turn(&rows_sides[2].service), OWNERS_ENDED);
+    rows_close(2);
+    rows_push_some(1, &rng, 300);
+    rows_run(1000000000);
+    rows_check(0);
+    service_end(&rows_sides[0].service);
+    rows_run(1000000000);
+    ck_assert_int_ne(service_turn(&rows_sides[0].service), OWNERS_ENDED);    /* rank 1 may ask it */
+    rows_check(1);
+    rows_end_all();
+    rows_close_world();
 }
 END_TEST
 
@@ -1013,25 +814,25 @@ START_TEST(calls_without_memory_fail_alone)
 
     rng_init(&rng, 1);
     for (long at = 1; at < 60; at++) {
-        memset(pushed, 0, sizeof pushed);
-        open_world((struct simulated_options){.seed = 1, .fixed = true}, 3, 3);
+        memset(rows_pushed, 0, sizeof rows_pushed);
+        rows_open_world((struct simulated_options){.seed = 1, .fixed = true}, 3, 3);
         for (int k = 0; k < 900; k++)
             rows[k] = rng_next(&rng) % ROWS;
         memset(g, 0, sizeof g);
-        run(1000000);
+        rows_run(1000000);
         memory_fail_at(at);
         struct descant_rows *batch = NULL;
-        if (batch_fetch(&sides[0].service, 0, rows, 900, &batch) == DESCANT_OK &&
-            batch_push(&sides[0].service, batch, g, 1) == DESCANT_OK)
+        if (batch_fetch(&rows_sides[0].service, 0, rows, 900, &batch) == DESCANT_OK &&
+            batch_push(&rows_sides[0].service, batch, g, 1) == DESCANT_OK)
             failed--;
         memory_fail_at(0);
         failed++;
-        run(1000000000);
-        if (!atomic_load(&sides[1].service.status) && !atomic_load(&sides[2].service.status)) {
-            check_rows(0);
-            end_all();
+        rows_run(1000000000);
+        if (!atomic_load(&rows_sides[1].service.status) && !atomic_load(&rows_sides[2].service.status)) {
+            rows_check(0);
+            rows_end_all();
         }
-        close_world();
+        rows_close_world();
     }
     ck_assert_int_gt(failed, 5);
 }
@@ -1044,7 +845,7 @@ static unsigned char lie[2 * ASK_BYTES];
 
 static void open_liar(int rank)
 {
-    struct link_entry entry = {.context = world, .rank = rank};
+    struct link_entry entry = {.context = rows_world, .rank = rank};
     struct link_place at;
     liar = link_simulated.meet(&entry, &at);
     ck_assert_ptr_nonnull(liar);
@@ -1087,12 +888,12 @@ START_TEST(what_is_no_ask_is_refused)
     struct rng rng;
 
     rng_init(&rng, 1);
-    memset(pushed, 0, sizeof pushed);
-    open_world((struct simulated_options){.seed = 1}, 3, 2);
-    close_side(2);
-    run(1000000000);
+    memset(rows_pushed, 0, sizeof rows_pushed);
+    rows_open_world((struct simulated_options){.seed = 1}, 3, 2);
+    rows_close(2);
+    rows_run(1000000000);
     open_liar(2);
-    run(1000000000);
+    rows_run(1000000000);
     memset(lie, 0, sizeof lie);
     memcpy(lie, &lies[_i].head, sizeof lies[_i].head);
     memcpy(lie + sizeof lies[_i].head, &lies[_i].row, sizeof lies[_i].row);
@@ -1100,16 +901,16 @@ START_TEST(what_is_no_ask_is_refused)
     for (int k = 0; k < 3; k++)
         ck_assert(link_simulated.send(liar, lie, lies[_i].bytes,
                                       &(struct link_message){0, OWNERS_ASK, 0, NULL}));
-    run(1000000000);
-    const char *line = strstr(logged, "rank 2 breaks the protocol");
-    ck_assert_msg(line && strstr(line, *lies[_i].why), "%d: %s", _i, logged);
+    rows_run(1000000000);
+    const char *line = strstr(rows_logged, "rank 2 breaks the protocol");
+    ck_assert_msg(line && strstr(line, *lies[_i].why), "%d: %s", _i, rows_logged);
     ck_assert_ptr_null(strstr(line + 1, "rank 2 breaks"));      /* once */
-    push_some(1, &rng, 300);
-    run(1000000000);
-    check_rows(0);
+    rows_push_some(1, &rng, 300);
+    rows_run(1000000000);
+    rows_check(0);
     link_simulated.close(liar, false);
-    end_all();
-    close_world();
+    rows_end_all();
+    rows_close_world();
 }
 END_TEST
 
@@ -1120,31 +921,31 @@ START_TEST(answers_that_nobody_takes_are_bounded)
     struct rng rng;
 
     rng_init(&rng, 1);
-    memset(pushed, 0, sizeof pushed);
-    open_world((struct simulated_options){.seed = 1}, 3, 1);
-    close_side(2);
-    run(1000000000);
+    memset(rows_pushed, 0, sizeof rows_pushed);
+    rows_open_world((struct simulated_options){.seed = 1}, 3, 1);
+    rows_close(2);
+    rows_run(1000000000);
     open_liar(2);
-    run(1000000000);
+    rows_run(1000000000);
     memset(lie, 0, sizeof lie);
     memcpy(lie, &head, sizeof head);
     liar_collects();
     for (int k = 0; k < 4 * OWNERS_ANSWERS; k++) {
         ck_assert(link_simulated.send(liar, lie, sizeof head + 4 * head.n,
                                       &(struct link_message){0, OWNERS_ASK, 0, NULL}));
-        run(1000000);
+        rows_run(1000000);
         liar_collects();
     }
-    ck_assert_int_ge(sides[0].service.peers[2].n_answers, OWNERS_ANSWERS);
-    ck_assert_int_lt(sides[0].service.peers[2].n_answers, OWNERS_ANSWERS + OWNERS_LANES);
-    push_some(1, &rng, 3000);
-    run(1000000000);
-    check_rows(1);
+    ck_assert_int_ge(rows_sides[0].service.peers[2].n_answers, OWNERS_ANSWERS);
+    ck_assert_int_lt(rows_sides[0].service.peers[2].n_answers, OWNERS_ANSWERS + OWNERS_LANES);
+    rows_push_some(1, &rng, 3000);
+    rows_run(1000000000);
+    rows_check(1);
     link_simulated.close(liar, false);
-    run(1000000000);
-    ck_assert_int_eq(sides[0].service.peers[2].n_answers, 0);
-    end_all();
-    close_world();
+    rows_run(1000000000);
+    ck_assert_int_eq(rows_sides[0].service.peers[2].n_answers, 0);
+    rows_end_all();
+    rows_close_world();
 }
 END_TEST
 

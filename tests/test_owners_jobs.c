@@ -20,6 +20,8 @@ static struct owners_page {
     _Atomic int go_on;                  /* 1: they train until it is 0 */
     _Atomic int one_stops;              /* 1: rank 2 does not */
     _Atomic int lost;                   /* pushes that a trainer may have been killed at */
+    _Atomic int died;                   /* an owner has; each row has at least, since then, */
+    int least[ROWS];
     struct descant_stats stats[MOST];
 } *page;
 
@@ -28,6 +30,8 @@ static const char *plan = "shadow-ma", *shares;
 static double age;                      /* of copies; 0: none */
 static pid_t pids[MOST];
 static bool grows;                      /* the table whose rows are pushed */
+static bool moves;                      /* its rows may move, */
+static double replica_s;                /* and have replicas */
 
 static struct descant_owned shape(void)
 {
@@ -59,6 +63,8 @@ static bool may_push(uint64_t row, int rank, int size, int thread)
 {
     if (grows)
         return true;
+    if (moves)                          /* anybody may come to own it */
+        return (int)(row % (MOST * THREADS)) == rank * THREADS + thread;
     return over_tcp() ? (int)((row + 389) % 1024) % size != rank
                       : (int)(row % (uint64_t)(size * THREADS)) == rank * THREADS + thread;
 }
@@ -77,7 +83,7 @@ static bool reads_what_was_pushed(const struct worker *me, const uint64_t *rows,
     for (size_t k = 0; k < BATCH; k++)
         for (int i = 0; i < WIDTH; i++) {
             float times = block[k * WIDTH + (size_t)i] / (0.5f * (float)(i + 1));
-            if (times < (float)me->mine[rows[k]] || times > (float)page->pushed[rows[k]])
+            if ((times < (float)me->mine[rows[k]] && !page->died) || times > (float)page->pushed[rows[k]])
                 return false;
         }
     return true;
@@ -138,7 +144,11 @@ static bool all_rows_are_right(struct descant *job, int table)
     if (descant_rows_fetch(job, table, ids, ROWS, &batch) != DESCANT_OK ||
         descant_rows_wait(job, batch, &block) != DESCANT_OK)
         return false;
-    for (size_t k = 0; k < ROWS; k++)
+    for (size_t k = 0; k < ROWS && page->died; k++)
+        if (block[k * WIDTH] < 0.5f * (float)page->least[rows[k]] ||
+            block[k * WIDTH] > 0.5f * (float)page->pushed[rows[k]])
+            return false;
+    for (size_t k = 0; k < ROWS && !page->died; k++)
         for (int i = 0; i < WIDTH; i++)
             missing += fabsf(0.5f * (float)((i + 1) * page->pushed[rows[k]]) -
                              block[k * WIDTH + (size_t)i]);
@@ -161,6 +171,8 @@ static struct descant *open_one(int rank, int size)
     o.size = size;
     o.start_s = 20;
     o.owned_shares = shares;
+    o.owned_moves = moves;
+    o.owned_replica_s = replica_s;
     return descant_open(&job, &o) == DESCANT_OK ? job : NULL;
 }
 
@@ -410,7 +422,81 @@ START_TEST(a_trainer_that_is_killed_leaves_a_table_that_grows)
 }
 END_TEST
 
+/* ------------------------------------------------------------------ rows that move */
+
+/* One comes and gets its part of the rows, and one of those that were there leaves, while all
+ * push. Each push arrives once, and each trainer reads its own. */
+START_TEST(rows_go_where_ranks_are)
+{
+    moves = true;
+    replica_s = _i % 2 ? 0.2 : 0;
+    age = _i == 2 ? 0.05 : 0;
+    prepare(true);
+    page->go_on = 1;
+    begin(0, 2, 2);
+    begin(1, 2, 2);
+    WAIT_UNTIL(page->steps[0] > 5 && page->steps[1] > 5, "%.2000s", (read_said(), said));
+    ends[2] = PARTS;
+    begin(2, 2, 2);
+    begin(3, 2, 2);
+    WAIT_UNTIL(page->steps[2] > 20 && page->steps[3] > 20, "%.2000s", (read_said(), said));
+    page->one_stops = 1;
+    ck_assert_int_eq(end_within(pids[2], 40), 0);
+    page->go_on = 0;
+    need_end(0, 0);
+    need_end(1, 0);
+    need_end(3, 0);
+    ck_assert_uint_gt(page->stats[0].rows_moved, 100);
+    ck_assert_uint_gt(page->stats[3].rows_served, 100);
+}
+END_TEST
+
+/* The others go on with what its replicas have, and it may come again. */
+START_TEST(replicas_take_the_rows_of_one_that_is_killed)
+{
+    moves = true;
+    replica_s = 0.1;
+    prepare(true);
+    page->go_on = 1;
+    for (int k = 0; k < 3; k++)
+        begin(k, 3, 3);
+    WAIT_UNTIL(page->steps[0] > 20 && page->steps[1] > 20 && page->steps[2] > 20, "%.2000s",
+               (read_said(), said));
+    for (int k = 0; k < ROWS; k++)
+        page->least[k] = page->pushed[k];
+    int then = page->steps[_i];
+    WAIT_UNTIL(page->steps[_i] > then + 40, "%.2000s", (read_said(), said));
+    clock_sleep_until(clock_now_ns() + 1500000000);     /* beyond the age of replicas */
+    page->died = 1;
+    kill(pids[_i], SIGKILL);
+    end_of(pids[_i]);
+    int before = page->steps[(_i + 1) % 3];
+    WAIT_UNTIL(page->steps[(_i + 1) % 3] > before + 20, "%.2000s", (read_said(), said));
+    begin(_i, 3, 3);
+    then = page->steps[_i];
+    WAIT_UNTIL(page->steps[_i] > then + 20, "%.2000s", (read_said(), said));
+    page->go_on = 0;
+    for (int k = 0; k < 3; k++)
+        need_end(k, 0);
+}
+END_TEST
+
 /* ------------------------------------------------------------------ refused */
+
+START_TEST(rows_that_cannot_move_are_refused)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+
+    o.job = "self";
+    o.owned_replica_s = 1;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_INVALID);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "owned_replica_s needs owned_moves"));
+    o.owned_moves = 1;
+    o.owned_replica_s = NAN;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_INVALID);
+}
+END_TEST
 
 START_TEST(calls_that_cannot_be_are_refused)
 {
@@ -701,6 +787,9 @@ int main(void)
     tcase_add_loop_test(jobs, a_trainer_that_is_killed_leaves_a_table_that_grows, 0, 3);
     tcase_add_test(refused, a_table_that_grows_has_rows_of_any_number);
     tcase_add_loop_test(jobs, what_is_settled_is_in_the_rows, 0, 2);
+    tcase_add_loop_test(jobs, rows_go_where_ranks_are, 0, 3);
+    tcase_add_loop_test(jobs, replicas_take_the_rows_of_one_that_is_killed, 0, 2);
+    tcase_add_test(refused, rows_that_cannot_move_are_refused);
     tcase_add_test(refused, calls_that_cannot_be_are_refused);
     tcase_add_test(refused, tables_that_differ_are_refused);
     tcase_add_test(refused, there_is_no_port_after_the_last);

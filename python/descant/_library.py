@@ -59,7 +59,8 @@ class Options(ctypes.Structure):
                 ("size", _INT), ("workers", _INT), ("sync_cpu", _F64), ("sync_rate", _F64),
                 ("start_s", _F64), ("log", _LOG), ("log_user", ctypes.c_void_p),
                 ("on_event", ON_EVENT), ("event_user", ctypes.c_void_p), ("hub", _INT),
-                ("owned", _INT), ("owned_shares", ctypes.c_char_p)]
+                ("owned", _INT), ("owned_shares", ctypes.c_char_p),
+                ("owned_moves", _INT), ("owned_replica_s", _F64)]
 
 
 WIRES = ("f32", "bf16", "q8")           # of rows with owners, from 0
@@ -92,7 +93,7 @@ class Stats(ctypes.Structure):
                [(name, _U64) for name in ("missed", "merged", "rows_fetched", "rows_pushed",
                                           "rows_cached", "rows_served", "rows_stall_ns")] + \
                [("rows_cpu_s", _F64)] + \
-               [(name, _U64) for name in ("rows_live", "rows_evicted", "rows_refused")]
+               [(name, _U64) for name in ("rows_moved", "rows_live", "rows_evicted", "rows_refused")]
 
 
 VALUES = 12                     # DESCANT_VALUES

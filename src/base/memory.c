@@ -60,6 +60,16 @@ void memory_ready(const void *p, size_t bytes)
     madvise((void *)from, to - from, MADV_POPULATE_WRITE);
 }
 
+void memory_drop(void *p, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)p + page - 1) / page * page;
+    uintptr_t to = ((uintptr_t)p + bytes) / page * page;
+
+    if (to > from)
+        madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
 void *memory_take_array(size_t n, size_t size)
 {
     if (size && n > SIZE_MAX / size)

@@ -58,6 +58,7 @@ struct ask *ask_take(struct service *s, size_t message, size_t answer)
         ask->in = (struct owners_op){OP_ANSWER, ask};
         ask->sent = false;
         ask->answered = answer == 0;
+        ask->lost = false;
         return ask;
     }
     if (ask)
@@ -87,7 +88,7 @@ static void no_more_queued(struct service *s, size_t bytes)
     futex_wake_all(&s->unqueued);
 }
 
-static bool send_ask(struct service *s, struct ask *ask)
+bool ask_send(struct service *s, struct ask *ask)
 {
     size_t answer = ask->n * ask->row_bytes;
 
@@ -97,42 +98,14 @@ static bool send_ask(struct service *s, struct ask *ask)
            service_send(s, ask->owner, OWNERS_ASK, ask->message, ask->bytes, &ask->out);
 }
 
-bool asks_take_inbox(struct service *s)
+struct ask *asks_inbox(struct service *s)
 {
     pthread_mutex_lock(&s->lock);
     struct ask *ask = s->inbox;
     s->inbox = NULL;
     s->inbox_last = &s->inbox;
     pthread_mutex_unlock(&s->lock);
-
-    for (struct ask *next; ask; ask = next) {
-        struct owners_peer *peer = &s->peers[ask->owner];
-        next = ask->next;
-        ask->next = NULL;
-        s->n_asks++;
-        if (peer->there && !peer->waiting) {
-            if (!send_ask(s, ask))
-                return false;
-            continue;
-        }
-        *peer->last = ask;
-        peer->last = &ask->next;
-    }
-    return true;
-}
-
-bool asks_send_waiting(struct service *s, int rank)
-{
-    struct owners_peer *peer = &s->peers[rank];
-
-    while (peer->waiting) {
-        struct ask *ask = peer->waiting;
-        peer->waiting = ask->next;
-        if (!send_ask(s, ask))
-            return false;
-    }
-    peer->last = &peer->waiting;
-    return true;
+    return ask;
 }
 
 /* A record goes to the row's place in the batch, and to its copy, if that can follow what
@@ -141,7 +114,7 @@ static void take_record(struct copies *copies, const struct ask *ask, size_t k)
 {
     const struct descant_rows *batch = ask->batch;
     const unsigned char *from = ask->answer + k * ask->row_bytes;
-    uint32_t place = batch->places[ask->at + k], follows;
+    uint32_t place = ask->places[k], follows;
     size_t width = batch->table->shape.width;
     float record[OWNED_COPIED];
 
@@ -158,41 +131,49 @@ static void take_record(struct copies *copies, const struct ask *ask, size_t k)
 static void scatter(const struct service *s, const struct ask *ask)
 {
     struct descant_rows *batch = ask->batch;
-    const uint32_t *places = batch->places + ask->at;
 
     for (size_t k = 0; k < ask->n; k++)
         if (ask->kind == ASK_COPY)
             take_record(copies_of(s, batch->table), ask, k);
         else
             owned_decode(batch->table, ask->answer + k * ask->row_bytes,
-                         batch->block + places[k] * batch->table->shape.width);
+                         batch->block + ask->places[k] * batch->table->shape.width);
 }
 
-bool asks_ended(struct service *s, struct ask *ask, const struct link_ended *ended)
+void ask_done(struct service *s, struct ask *ask)
 {
-    bool answer = ended->op == &ask->in;
     struct descant_rows *batch = ask->batch;
 
-    if (answer && ended->bytes != ask->n * ask->row_bytes)
-        return service_fail(s, DESCANT_CORRUPT,
-                            "rank %d has answered %zu rows by %zu bytes", ask->owner,
-                            ask->n, ended->bytes);
-    if (answer) {
-        owners_count(&s->stats.bytes, ended->bytes);
-        scatter(s, ask);
-    }
-    *(answer ? &ask->answered : &ask->sent) = true;
-    if (!ask->sent || !ask->answered)
-        return true;
     if (!batch)
         no_more_queued(s, ask_room(ask));
     ask_let_go(s, ask);
     s->n_asks--;
     if (!batch)
-        return true;
+        return;
     if (atomic_fetch_sub(&batch->missing, 1) == 1)
         futex_wake_all(&batch->missing);
     batch_let_go(s, batch);
+}
+
+void ask_answered(struct service *s, struct ask *ask)
+{
+    scatter(s, ask);
+}
+
+bool asks_ended(struct service *s, struct ask *ask, const struct link_ended *ended)
+{
+    bool answer = ended->op == &ask->in;
+
+    if (answer && !ended->failed && ended->bytes != ask->n * ask->row_bytes)
+        return service_fail(s, DESCANT_CORRUPT,
+                            "rank %d has answered %zu rows by %zu bytes", ask->owner,
+                            ask->n, ended->bytes);
+    if (answer && !ended->failed) {
+        owners_count(&s->stats.bytes, ended->bytes);
+        scatter(s, ask);
+    }
+    *(answer ? &ask->answered : &ask->sent) = true;
+    ask->lost |= answer && ended->failed;
     return true;
 }
 

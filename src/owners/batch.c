@@ -15,7 +15,7 @@ static void say_wait(const struct service *s, const struct descant_rows *batch)
 {
     char ranks[200] = "";
 
-    for (int k = 0; k < s->map.size; k++)
+    for (int k = 0; k < batch->owners; k++)
         if (k != s->rank && batch->first[(k + 1) * COPY_USES] >
                                 batch->first[k * COPY_USES + COPY_ASK])
             snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), "%s%d",
@@ -58,14 +58,18 @@ void batches_fini(struct service *s)
     }
 }
 
+/* For so many owners, and own rows that are on their way. */
+static bool reserve_buckets(struct descant_rows *batch, int owners)
+{
+    return memory_grow(&batch->first, &batch->buckets, 0,
+                       ((size_t)owners + 1) * COPY_USES + 1, sizeof *batch->first);
+}
+
 static bool reserve(struct descant_rows *batch, size_t n, size_t width, int owners)
 {
     size_t rows = batch->room, places = batch->room, uses = batch->room;
 
-    if (!batch->first)
-        batch->first =
-            memory_take_array((size_t)owners * COPY_USES + 1, sizeof *batch->first);
-    if (!batch->first || !memory_grow(&batch->rows, &rows, 0, n, sizeof *batch->rows) ||
+    if (!reserve_buckets(batch, owners) || !memory_grow(&batch->rows, &rows, 0, n, sizeof *batch->rows) ||
         !memory_grow(&batch->uses, &uses, 0, n, sizeof *batch->uses) ||
         !memory_grow(&batch->places, &places, 0, n, sizeof *batch->places))
         return false;
@@ -130,42 +134,52 @@ static void look_at_copies(struct service *s, struct descant_rows *batch,
     owners_count(&s->stats.cached, cached);
 }
 
-static size_t bucket_of(const struct descant_rows *batch, size_t k)
+/* Own rows that are on their way come behind all owners. */
+static size_t bucket_of(const struct descant_rows *batch, int owners, size_t k)
 {
-    size_t owner = (size_t)owned_owner(batch->table, batch->rows[k]);
+    const struct owned *table = batch->table;
+    int slice = owned_slice(table, batch->rows[k]), owner = table->map->owner[slice];
+    bool here = owner != table->rank || !table->map->shut[slice];
 
-    return owner * COPY_USES + batch->uses[k];
+    return (size_t)(here ? owner : owners) * COPY_USES + batch->uses[k];
 }
 
 /* places: the rows of owner k are places[first[b], first[b + COPY_USES]) with b = k
- * COPY_USES, by their use, and in their order. */
-static void group(struct descant_rows *batch, int owners, bool copies)
+ * COPY_USES, by their use, and in their order. False: there is no memory. */
+static bool group(struct service *s, struct descant_rows *batch, bool copies)
 {
-    int buckets = owners * COPY_USES;
-    size_t *first = batch->first;
+    int owners = s->map.size;
+    size_t buckets = ((size_t)owners + 1) * COPY_USES;
 
-    memset(first, 0, ((size_t)buckets + 1) * sizeof *first);
-    if (owners == 1 && !copies) {
+    if (!reserve_buckets(batch, owners))
+        return false;
+    size_t *first = batch->first;
+    batch->version = s->map.version;
+    batch->owners = owners;
+    memset(first, 0, (buckets + 1) * sizeof *first);
+    if (owners == 1 && !copies && !s->moves) {
         for (size_t k = 0; k < batch->n; k++)
             batch->places[k] = (uint32_t)k;
-        first[COPY_USES] = batch->n;
-        return;
+        for (size_t k = COPY_USES; k <= buckets; k++)
+            first[k] = batch->n;
+        return true;
     }
     for (size_t k = 0; k < batch->n; k++)
-        first[bucket_of(batch, k) + 1]++;
-    for (int k = 0; k < buckets; k++)
+        first[bucket_of(batch, owners, k) + 1]++;
+    for (size_t k = 0; k < buckets; k++)
         first[k + 1] += first[k];
     for (size_t k = 0; k < batch->n; k++)
-        batch->places[first[bucket_of(batch, k)]++] = (uint32_t)k;
-    memmove(first + 1, first, (size_t)buckets * sizeof *first);
+        batch->places[first[bucket_of(batch, owners, k)]++] = (uint32_t)k;
+    memmove(first + 1, first, buckets * sizeof *first);
     first[0] = 0;
+    return true;
 }
 
 /* The batch's rows that are here: n of them, from places[*at] on. */
 static size_t own(const struct service *s, const struct descant_rows *batch, size_t *at)
 {
     *at = 0;
-    if (s->rank >= s->map.size)
+    if (s->rank >= batch->owners)
         return 0;
     *at = batch->first[s->rank * COPY_USES];
     return batch->first[(s->rank + 1) * COPY_USES] - *at;
@@ -264,16 +278,19 @@ static bool ask_one(const struct asking *a, int owner, size_t at, size_t n)
     struct ask_head head = {.kind = (uint8_t)a->kind, .n = (uint32_t)n, .rate = a->rate,
                             .table = (uint16_t)(table - a->s->tables)};
     struct ask *ask = ask_take(a->s, sizeof head + ids + (pushes ? n * row : 0),
-                               pushes ? 0 : n * row);
+                               pushes ? 0 : n * (row + sizeof *ask->places));
 
     if (!ask)
         return false;
     ask->kind = a->kind;
     ask->owner = owner;
     ask->batch = pushes ? NULL : batch;
-    ask->at = at;
     ask->n = n;
+    ask->version = batch->version;
     ask->row_bytes = row;
+    ask->places = pushes ? NULL : (uint32_t *)(ask->answer + n * row);
+    if (!pushes)
+        memcpy(ask->places, batch->places + at, n * sizeof *ask->places);
     memcpy(ask->message, &head, sizeof head);
     put_ids(ask->message + sizeof head, batch, at, n);
     ask->bytes = sizeof head + ids;
@@ -315,9 +332,10 @@ static bool fetch_all(struct service *s, struct descant_rows *batch,
                                    .copies = copies};
     bool good = true;
 
-    for (int owner = 0; owner < s->map.size; owner++) {
-        const size_t *first = batch->first + owner * COPY_USES;
-        if (owner == s->rank)
+    for (int k = 0; k <= batch->owners; k++) {
+        const size_t *first = batch->first + k * COPY_USES;
+        int owner = k < batch->owners ? k : s->rank;
+        if (k == s->rank)
             continue;
         good &= ask_some(&records, owner, first[COPY_ASK], first[COPY_ASK + 1]);
         good &= ask_some(&rows, owner, first[COPY_FETCH], first[COPY_FETCH + 1]);
@@ -331,10 +349,11 @@ static bool push_all(const struct asking *a)
     struct service *s = a->s;
     bool good = true;
 
-    for (int owner = 0; good && owner < s->map.size; owner++) {
-        const size_t *first = a->batch->first + owner * COPY_USES;
-        if (owner != s->rank)
-            good = ask_some(a, owner, first[0], first[COPY_USES]);
+    for (int k = 0; good && k <= a->batch->owners; k++) {
+        const size_t *first = a->batch->first + k * COPY_USES;
+        if (k != s->rank)
+            good = ask_some(a, k < a->batch->owners ? k : s->rank, first[0],
+                            first[COPY_USES]);
     }
     service_wake(s);
     return good;
@@ -371,11 +390,13 @@ static descant_status fetch(struct service *s, int table, const uint64_t *rows, 
     if (n)
         memcpy(batch->rows, rows, n * sizeof *rows);
     memset(batch->uses, COPY_FETCH, n);
+    gate_in(s);
     if (copies)
         look_at_copies(s, batch, copies);
-    group(batch, s->map.size, copies != NULL);
+    bool grouped = group(s, batch, copies != NULL);
+    gate_out(s);
     owners_count(&s->stats.fetched, n);
-    if (!fetch_all(s, batch, copies)) {
+    if (!grouped || !fetch_all(s, batch, copies)) {
         batch_let_go(s, batch);
         return DESCANT_MEMORY;
     }
@@ -407,14 +428,80 @@ bool batch_ready(const struct descant_rows *batch)
     return atomic_load_explicit(&batch->missing, memory_order_acquire) == 0;
 }
 
-float *batch_wait(struct service *s, struct descant_rows *batch)
+/* Own rows that have been given away since the batch was grouped come first among them,
+ * and are own no more: how many. A push groups anew. */
+static size_t part_left(const struct service *s, struct descant_rows *batch)
 {
+    size_t at, n = own(s, batch, &at), left = 0;
+    uint32_t *places = batch->places + at;
+
+    for (size_t k = 0; k < n; k++) {
+        uint32_t place = places[k];
+        if (owned_here(batch->table, batch->rows[place]))
+            continue;
+        places[k] = places[left];
+        places[left++] = place;
+    }
+    for (int use = 0; n && use < COPY_USES; use++)
+        batch->first[s->rank * COPY_USES + use] = at + left;
+    return left;
+}
+
+/* Own rows are read; if some have been given away, none is, and these are asked for: how
+ * many. False: there is no memory. */
+static bool read_own(struct service *s, struct descant_rows *batch, size_t *left)
+{
+    const struct asking rows = {.s = s, .batch = batch, .kind = ASK_FETCH};
     size_t at, n = own(s, batch, &at);
 
-    if (!await(s, batch))
-        return NULL;
-    owned_read(batch->table, batch->rows, batch->places + at, n, batch->block);
+    gate_in(s);
+    *left = s->moves && batch->version != s->map.version ? part_left(s, batch) : 0;
+    if (!*left)
+        owned_read(batch->table, batch->rows, batch->places + at, n, batch->block);
+    gate_out(s);
+    if (!*left)
+        return true;
+    bool asked = ask_some(&rows, s->rank, at, at + *left);
+    service_wake(s);
+    return asked;
+}
+
+bool batch_here(struct service *s, struct descant_rows *batch)
+{
+    size_t left;
+
+    return batch_ready(batch) && read_own(s, batch, &left) && !left;
+}
+
+float *batch_wait(struct service *s, struct descant_rows *batch)
+{
+    size_t left;
+
+    do
+        if (!await(s, batch) || !read_own(s, batch, &left))
+            return NULL;
+    while (left);
     return batch->block;
+}
+
+/* Own rows are stepped. False: there is no memory. */
+static bool push_own(struct service *s, struct descant_rows *batch,
+                     const float *gradients, float rate)
+{
+    size_t at, n, bad = 0;
+    uint64_t bad_row = 0;
+
+    gate_in(s);
+    bool grouped = !s->moves || batch->version == s->map.version ||
+                   group(s, batch, copies_of(s, batch->table) != NULL);
+    if (grouped) {
+        n = own(s, batch, &at);
+        bad = owned_push(batch->table, batch->rows, batch->places + at, n, gradients,
+                         rate, &bad_row);
+    }
+    gate_out(s);
+    owners_bad(s, batch->table, bad, bad_row);
+    return grouped;
 }
 
 descant_status batch_push(struct service *s, struct descant_rows *batch,
@@ -423,14 +510,9 @@ descant_status batch_push(struct service *s, struct descant_rows *batch,
     const struct asking pushes = {.s = s, .batch = batch, .kind = ASK_PUSH,
                                   .gradients = gradients, .rate = rate,
                                   .copies = copies_of(s, batch->table)};
-    size_t at, n = own(s, batch, &at);
-    uint64_t bad_row = 0;
 
     owners_count(&s->stats.pushed, batch->n);
-    bool pushed = push_all(&pushes);
-    size_t bad = owned_push(batch->table, batch->rows, batch->places + at, n, gradients,
-                            rate, &bad_row);
-    owners_bad(s, batch->table, bad, bad_row);
+    bool pushed = push_own(s, batch, gradients, rate) && push_all(&pushes);
     batch_let_go(s, batch);
     int status = atomic_load(&s->status);
     return status ? (descant_status)status : pushed ? DESCANT_OK : DESCANT_MEMORY;

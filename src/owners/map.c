@@ -65,13 +65,84 @@ size_t owned_owners(const struct owned_map *map)
 size_t owned_of_each(const struct owned *table, uint64_t *rows)
 {
     bool found[OWNED_SLICES] = {0};
-    size_t owners = owned_owners(table->map), n = 0;
+    size_t owners = owned_owners(table->map), of_them = 0, n = 0;
 
-    for (uint64_t row = 0; n < owners && owned_has(table, row); row++) {
-        int owner = owned_owner(table, row);
-        if (!found[owner])
-            rows[n++] = row;
-        found[owner] = true;
+    for (uint64_t row = 0; owned_has(table, row); row++) {
+        if (of_them == owners && row >= OWNED_SLICES)
+            break;              /* each slice has come */
+        int slice = owned_slice(table, row), owner = table->map->owner[slice];
+        if (!table->map->shut[slice] && (found[owner] || of_them == owners))
+            continue;
+        rows[n++] = row;
+        of_them += !table->map->shut[slice];
+        found[owner] |= !table->map->shut[slice];
     }
     return n;
+}
+
+void owned_map_change(struct owned_map *map, int slice, int owner, uint32_t epoch)
+{
+    map->slices[map->owner[slice]]--;
+    map->slices[owner]++;
+    map->owner[slice] = owner;
+    map->epoch[slice] = epoch;
+    map->size = owner >= map->size ? owner + 1 : map->size;
+    map->version++;
+}
+
+/* --- who is to have what --- */
+
+/* Slices in an order in which neighbours are far apart. */
+static int spread(int k)
+{
+    return k * 389 % OWNED_SLICES;
+}
+
+/* How many each rank is to have. What is left by rounding stays with those that have the
+ * most beyond their part. */
+static void parts_of(const struct owned_map *map, const double *shares, int n, int *want)
+{
+    bool has_more[OWNED_SLICES] = {false};
+    double sum = 0;
+    int left = OWNED_SLICES;
+
+    for (int k = 0; k < n; k++)
+        sum += shares[k];
+    for (int k = 0; k < n; k++) {
+        want[k] = (int)(OWNED_SLICES * (shares[k] / sum));
+        left -= want[k];
+    }
+    for (; left > 0; left--) {
+        int most = -1;
+        for (int k = 0; k < n; k++)
+            if (shares[k] > 0 && !has_more[k] &&
+                (most < 0 || map->slices[k] - want[k] > map->slices[most] - want[most]))
+                most = k;
+        want[most]++;
+        has_more[most] = true;
+    }
+}
+
+void owned_map_target(const struct owned_map *map, const double *shares, int n,
+                      int target[OWNED_SLICES])
+{
+    int want[OWNED_SLICES], to = 0;
+
+    parts_of(map, shares, n, want);
+    for (int k = 0; k < OWNED_SLICES; k++) {
+        int slice = spread(k), owner = map->owner[slice];
+        bool stays = owner < n && want[owner] > 0;
+        target[slice] = stays ? owner : -1;
+        if (stays)
+            want[owner]--;
+    }
+    for (int k = 0; k < OWNED_SLICES; k++) {
+        int slice = spread(k);
+        if (target[slice] >= 0)
+            continue;
+        while (want[to] <= 0)   /* rank by rank: so what is left stays as it was when */
+            to++;               /* some of it has moved */
+        target[slice] = to;
+        want[to]--;
+    }
 }

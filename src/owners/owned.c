@@ -56,8 +56,11 @@ bool owned_init(struct owned *table, const char *name, const struct descant_owne
 {
     *table = (struct owned){.shape = *shape, .kernels = kernels_best()};
     table->name = memory_take(strlen(name) + 1);
-    if (!table->name)
+    table->parts = memory_take_array(OWNED_SLICES, sizeof *table->parts);
+    if (!table->name || !table->parts) {
+        owned_fini(table);
         return false;
+    }
     memcpy(table->name, name, strlen(name) + 1);
     table->turn = (uint64_t)number * APART % OWNED_SLICES;
     table->record = shape->width + owned_state(shape);
@@ -67,71 +70,138 @@ bool owned_init(struct owned *table, const char *name, const struct descant_owne
 
 void owned_fini(struct owned *table)
 {
+    for (int slice = 0; table->parts && slice < OWNED_SLICES; slice++) {
+        memory_give(table->parts[slice].own);
+        memory_give(table->parts[slice].dirty);
+    }
+    memory_give(table->parts);
     memory_give(table->name);
+    table->parts = NULL;
+    table->name = NULL;
 }
 
 /* --- memory --- */
 
-/* Words of `born`, whole lines of them. */
-static size_t words_of(const struct owned *table, size_t slices)
+/* Of a bit for each row of a slice. */
+static size_t bits_bytes(const struct owned *table)
 {
-    return (slices * table->per_slice + 511) / 512 * 8;
+    return (table->per_slice + 511) / 512 * 64;
+}
+
+/* Whole lines: so no two slices share one. */
+static size_t part_bytes(const struct owned *table)
+{
+    size_t records = table->per_slice * table->record * sizeof(float);
+
+    return bits_bytes(table) + (records + 63) / 64 * 64;
+}
+
+static void place_part(const struct owned *table, struct owned_part *part, void *memory)
+{
+    part->born = memory;
+    part->records = (float *)((unsigned char *)memory + bits_bytes(table));
 }
 
 size_t owned_bytes(const struct owned *table, const struct owned_map *map, int rank)
 {
-    size_t slices = owned_slices(map, rank);
-
-    if (table->shape.grows)
-        return grown_bytes(table, map, rank);
-    return slices * table->per_slice * table->record * sizeof(float) +
-           words_of(table, slices) * sizeof(uint64_t);
+    return table->shape.grows ? grown_bytes(table, map, rank)
+                              : owned_slices(map, rank) * part_bytes(table);
 }
 
 bool owned_place(struct owned *table, const struct owned_map *map, int rank, void *memory)
 {
+    unsigned char *at = memory;
+
     table->map = map;
     table->rank = rank;
     if (table->shape.grows)
         return grown_place(table, memory);
-    table->born = memory;
-    table->records =
-        (float *)memory + 2 * words_of(table, owned_slices(map, rank)); /* of 8 bytes */
+    for (int slice = 0; memory && slice < OWNED_SLICES; slice++) {
+        if (map->owner[slice] != rank || map->shut[slice])
+            continue;
+        place_part(table, &table->parts[slice], at);
+        at += part_bytes(table);
+    }
     return true;
 }
 
-static size_t number_of(const struct owned *table, uint64_t row)
+bool owned_part_take(struct owned *table, int slice)
 {
-    size_t place = (size_t)table->map->place[owned_slice(table, row)];
+    struct owned_part *part = &table->parts[slice];
 
-    return place * table->per_slice + (size_t)(row / OWNED_SLICES);
+    owned_part_give(table, slice);
+    part->own = memory_take(part_bytes(table));
+    if (part->own)
+        place_part(table, part, part->own);
+    return part->own != NULL;
 }
 
-static float *record_at(const struct owned *table, size_t number)
+void owned_part_give(struct owned *table, int slice)
 {
-    return table->records + number * table->record;
+    struct owned_part *part = &table->parts[slice];
+
+    if (part->own)
+        memory_give(part->own);
+    else if (part->records)
+        memory_drop(part->born, part_bytes(table));
+    memory_give(part->dirty);
+    *part = (struct owned_part){0};
 }
 
-static bool is_born(const struct owned *table, size_t number)
+bool owned_part_follow(struct owned *table, int slice)
 {
-    uint64_t word =
-        atomic_load_explicit(&table->born[number / 64], memory_order_acquire);
-    return word >> number % 64 & 1;
+    struct owned_part *part = &table->parts[slice];
+
+    if (!part->dirty)
+        part->dirty = memory_take(bits_bytes(table));
+    return part->dirty != NULL;
 }
 
-static void set_born(struct owned *table, size_t number)
+/* --- a row --- */
+
+struct place {
+    struct owned_part *part;
+    size_t row;                         /* of the slice */
+};
+
+static struct place place_of(const struct owned *table, uint64_t row)
 {
-    atomic_fetch_or_explicit(&table->born[number / 64], UINT64_C(1) << number % 64,
+    return (struct place){&table->parts[owned_slice(table, row)],
+                          (size_t)(row / OWNED_SLICES)};
+}
+
+static float *record_at(const struct owned *table, struct place at)
+{
+    return at.part->records + at.row * table->record;
+}
+
+static bool is_born(struct place at)
+{
+    uint64_t word = atomic_load_explicit(&at.part->born[at.row / 64],
+                                         memory_order_acquire);
+    return word >> at.row % 64 & 1;
+}
+
+static void set_bit(_Atomic uint64_t *bits, size_t row)
+{
+    atomic_fetch_or_explicit(&bits[row / 64], UINT64_C(1) << row % 64,
                              memory_order_release);
 }
 
-static void give_first_values(struct owned *table, uint64_t row, size_t number)
+/* After a step. */
+static void note_change(struct place at)
+{
+    if (at.part->dirty)
+        set_bit(at.part->dirty, at.row);
+}
+
+static void give_first_values(struct owned *table, uint64_t row, struct place at)
 {
     float first[OWNED_WIDEST];
 
     owned_first(table, row, first);
-    table->kernels->copy(record_at(table, number), first, table->shape.width);
-    set_born(table, number);
+    table->kernels->copy(record_at(table, at), first, table->shape.width);
+    set_bit(at.part->born, at.row);
 }
 
 void owned_ask_for(const struct owned *table, const uint64_t *rows,
@@ -142,7 +212,7 @@ void owned_ask_for(const struct owned *table, const uint64_t *rows,
     if (table->shape.grows || k >= n)
         return;
     const float *record =
-        record_at(table, number_of(table, rows[places ? places[k] : k]));
+        record_at(table, place_of(table, rows[places ? places[k] : k]));
     for (size_t i = 0; i < table->record; i += 16)
         __builtin_prefetch(record + i, 1);
 }
@@ -161,10 +231,11 @@ void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t 
         return;
     }
     for (size_t k = 0; k < n; k++) {
-        size_t at = places ? places[k] : k, number = number_of(table, rows[at]);
+        size_t at = places ? places[k] : k;
+        struct place row = place_of(table, rows[at]);
         owned_ask_for(table, rows, places, k + OWNED_AHEAD, n);
-        if (is_born(table, number))
-            table->kernels->copy(out + at * width, record_at(table, number), width);
+        if (is_born(row))
+            table->kernels->copy(out + at * width, record_at(table, row), width);
         else
             owned_first(table, rows[at], out + at * width);
     }
@@ -174,9 +245,9 @@ bool owned_record(const struct owned *table, uint64_t row, float *record)
 {
     if (table->shape.grows)
         return grown_record(table, row, record);
-    size_t number = number_of(table, row);
-    if (is_born(table, number)) {
-        table->kernels->copy(record, record_at(table, number), table->record);
+    struct place at = place_of(table, row);
+    if (is_born(at)) {
+        table->kernels->copy(record, record_at(table, at), table->record);
         return true;
     }
     memset(record, 0, table->record * sizeof *record);
@@ -194,7 +265,8 @@ size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *pla
     if (table->shape.grows)
         return grown_push(table, rows, places, n, gradients, rate, bad_row);
     for (size_t k = 0; k < n; k++) {
-        size_t at = places ? places[k] : k, number = number_of(table, rows[at]);
+        size_t at = places ? places[k] : k;
+        struct place row = place_of(table, rows[at]);
         const float *g = gradients + at * width;
         owned_ask_for(table, rows, places, k + OWNED_AHEAD, n);
         if (!table->kernels->finite(g, width)) {
@@ -202,54 +274,78 @@ size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *pla
             bad++;
             continue;
         }
-        if (!is_born(table, number))
-            give_first_values(table, rows[at], number);
-        owned_step(table, record_at(table, number), g, rate);
+        if (!is_born(row))
+            give_first_values(table, rows[at], row);
+        owned_step(table, record_at(table, row), g, rate);
+        note_change(row);
     }
     return bad;
 }
 
 /* --- saved --- */
 
-/* The slice at a place of this rank. */
-static uint64_t slice_at(const struct owned *table, size_t place)
+static uint64_t row_at(const struct owned *table, int slice, size_t row)
 {
-    int slice = 0;
-
-    while (table->map->owner[slice] != table->rank ||
-           (size_t)table->map->place[slice] != place)
-        slice++;
-    return (uint64_t)slice;
+    return row * OWNED_SLICES +
+           ((uint64_t)slice + OWNED_SLICES - table->turn) % OWNED_SLICES;
 }
 
-size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t *rows,
-                  float *records)
+size_t owned_part_next(const struct owned *table, int slice, bool dirty, size_t *at,
+                       size_t room, uint64_t *rows, float *records)
 {
-    size_t end = owned_slices(table->map, table->rank) * table->per_slice, n = 0;
-    size_t place = SIZE_MAX;
-    uint64_t slice = 0;
+    struct owned_part *part = &table->parts[slice];
+    _Atomic uint64_t *bits = dirty ? part->dirty : part->born;
+    size_t n = 0;
 
-    if (table->shape.grows)
-        return slab_next(&table->slab, at, room, rows, records);
-    for (; *at < end && n < room; ++*at) {
-        size_t number = (size_t)*at;
-        if (number % 64 == 0 && number + 64 <= end &&
-            !atomic_load_explicit(&table->born[number / 64], memory_order_relaxed))
+    for (; *at < table->per_slice && n < room; ++*at) {
+        struct place place = {part, *at};
+        uint64_t bit = UINT64_C(1) << *at % 64;
+        uint64_t word = atomic_load_explicit(&bits[*at / 64], memory_order_acquire);
+        if (*at % 64 == 0 && word == 0)
             *at += 63;
-        if (!is_born(table, number))
+        if (!(word & bit))
             continue;
-        if (number / table->per_slice != place) {
-            place = number / table->per_slice;
-            slice = slice_at(table, place);
-        }
-        rows[n] = number % table->per_slice * OWNED_SLICES +
-                  (slice + OWNED_SLICES - table->turn) % OWNED_SLICES;
+        if (dirty)
+            atomic_fetch_and_explicit(&bits[*at / 64], ~bit, memory_order_acquire);
+        rows[n] = row_at(table, slice, *at);
         if (records)
-            table->kernels->copy(records + n * table->record, record_at(table, number),
+            table->kernels->copy(records + n * table->record, record_at(table, place),
                                  table->record);
         n++;
     }
     return n;
+}
+
+/* *at: slice by slice, a row of each. */
+size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t *rows,
+                  float *records)
+{
+    uint64_t end = OWNED_SLICES * (uint64_t)table->per_slice;
+    size_t n = 0;
+
+    if (table->shape.grows)
+        return slab_next(&table->slab, at, room, rows, records);
+    while (*at < end && n < room) {
+        int slice = (int)(*at / table->per_slice);
+        size_t row = (size_t)(*at % table->per_slice);
+        if (table->map->owner[slice] == table->rank && table->parts[slice].records)
+            n += owned_part_next(table, slice, false, &row, room - n, rows + n,
+                                 records ? records + n * table->record : NULL);
+        else
+            row = table->per_slice;
+        *at = (uint64_t)slice * table->per_slice +
+              (row < table->per_slice ? row : table->per_slice);
+    }
+    return n;
+}
+
+void owned_part_set(struct owned *table, uint64_t row, const float *record)
+{
+    struct place at = place_of(table, row);
+
+    table->kernels->copy(record_at(table, at), record, table->record);
+    set_bit(at.part->born, at.row);
+    note_change(at);
 }
 
 void owned_set(struct owned *table, const uint64_t *rows, size_t n, const float *records)
@@ -257,13 +353,9 @@ void owned_set(struct owned *table, const uint64_t *rows, size_t n, const float 
     for (size_t k = 0; k < n; k++) {
         if (!owned_here(table, rows[k]))
             continue;
-        if (table->shape.grows) {
+        if (table->shape.grows)
             grown_set(table, rows[k], records + k * table->record);
-            continue;
-        }
-        size_t number = number_of(table, rows[k]);
-        table->kernels->copy(record_at(table, number), records + k * table->record,
-                             table->record);
-        set_born(table, number);
+        else
+            owned_part_set(table, rows[k], records + k * table->record);
     }
 }

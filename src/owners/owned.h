@@ -17,7 +17,13 @@
  * Any thread reads and pushes, at once with others: the races are those of Hogwild, and
  * all floats are moved by kernels.h. `born` has a bit for each row, which is set
  * (release) after the row has its first values, and read (acquire) before the row. A row
- * to which two threads give these at once loses what was pushed meanwhile. */
+ * to which two threads give these at once loses what was pushed meanwhile. `dirty` has a
+ * bit for each row, too, where others follow the slice (moves.h): it is set (release)
+ * after each step, and taken back (acquire) before the row is read for them.
+ *
+ * Where slices move, the map and the parts are changed by one thread, which holds the
+ * map's lock to write; callers hold it to read (service.h). Where they do not, nobody
+ * changes them after owned_place. */
 #ifndef OWNED_H
 #define OWNED_H
 
@@ -29,10 +35,23 @@ enum { OWNED_SLICES = 1024, OWNED_MOST = 256 /* tables */, OWNED_WIDEST = 4096 }
 enum { OWNED_COPIED = 8191 };           /* floats of a record that others may copy */
 
 struct owned_map {
-    int size;                           /* ranks that own rows: 0 to size - 1 */
+    int size;                           /* above all ranks that own rows */
     int owner[OWNED_SLICES];
-    int place[OWNED_SLICES];            /* of the slice among those of its owner */
     int slices[OWNED_SLICES];           /* (size) of each rank */
+    int place[OWNED_SLICES];            /* at the start: of the slice among those of its
+                                           owner; tables that grow use it, whose slices
+                                           do not move */
+    bool shut[OWNED_SLICES];            /* the slice is on its way: its owner cannot be
+                                           asked yet, or use it */
+    uint32_t epoch[OWNED_SLICES];       /* grows with each change of its owner */
+    uint32_t version;                   /* of all of this */
+};
+
+/* A slice of a table, where its rows are here. */
+struct owned_part {
+    _Atomic uint64_t *born, *dirty;     /* dirty NULL: nobody follows */
+    float *records;                     /* NULL: it is not here */
+    void *own;                          /* memory of its own; NULL: in owned_place's */
 };
 
 struct owned {
@@ -44,9 +63,8 @@ struct owned {
     const struct kernels *kernels;
     const struct owned_map *map;
     int rank;                           /* whose slices lie here */
-    _Atomic uint64_t *born;             /* in memory, before the records */
-    float *records;
-    struct slab slab;                   /* in a table that grows, instead of these two: a
+    struct owned_part *parts;           /* (OWNED_SLICES) */
+    struct slab slab;                   /* in a table that grows, instead of these: a
                                            stripe for each slice that is here */
 };
 
@@ -61,9 +79,16 @@ void owned_map_share(struct owned_map *map, const double *shares, int size);
  * or has more than `most`. */
 int owned_shares(const char *text, double *shares, int most);
 size_t owned_owners(const struct owned_map *map);       /* ranks that have slices */
-/* The first row of each owner, but of those that have none of the table: into (map->size)
- * rows. Returns how many. */
+/* The first row of each owner, but of those that have none of the table, and of each
+ * slice that is on its way: into (OWNED_SLICES) rows. Returns how many. */
 size_t owned_of_each(const struct owned *table, uint64_t *rows);
+/* A slice has another owner from now on. */
+void owned_map_change(struct owned_map *map, int slice, int owner, uint32_t epoch);
+/* Who is to have each slice, by the shares of n ranks, of which one is above 0: as few
+ * slices as possible change their owner, and all ranks that know the same find the same.
+ */
+void owned_map_target(const struct owned_map *map, const double *shares, int n,
+                      int target[OWNED_SLICES]);
 
 static inline size_t owned_slices(const struct owned_map *map, int rank)
 {
@@ -105,9 +130,12 @@ static inline int owned_owner(const struct owned *table, uint64_t row)
     return table->map->owner[owned_slice(table, row)];
 }
 
+/* Whether this rank's callers may use it. */
 static inline bool owned_here(const struct owned *table, uint64_t row)
 {
-    return owned_owner(table, row) == table->rank;
+    int slice = owned_slice(table, row);
+
+    return table->map->owner[slice] == table->rank && !table->map->shut[slice];
 }
 
 enum { OWNED_AHEAD = 8 };
@@ -155,5 +183,20 @@ size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t
 /* Takes the records of those of n rows that are here; in a table that grows, others may
  * be evicted for them. */
 void owned_set(struct owned *table, const uint64_t *rows, size_t n, const float *records);
+
+/* --- owned.c: slices that come and go; not in tables that grow --- */
+
+/* Memory for a slice that comes, all of its rows unborn. False: there is none. */
+bool owned_part_take(struct owned *table, int slice);
+void owned_part_give(struct owned *table, int slice);
+/* From now on its dirty rows are noted. False: no memory. */
+bool owned_part_follow(struct owned *table, int slice);
+/* Rows of a slice with their records, from row *at of the slice on: those that are born,
+ * or, `dirty`, that were changed since they were last taken. Up to room of them; fewer:
+ * there are no more. */
+size_t owned_part_next(const struct owned *table, int slice, bool dirty, size_t *at,
+                       size_t room, uint64_t *rows, float *records);
+/* A record, also of a slice of another rank, whose memory is here. */
+void owned_part_set(struct owned *table, uint64_t row, const float *record);
 
 #endif

@@ -3,10 +3,7 @@
  * turn, and its lane opened again. (Over MPI a short message may end before a long one
  * that was sent before it.) A peer that takes no answers is served OWNERS_ANSWERS of
  * them, and then heard no more until it takes one. */
-#include "owners/service.h"
-
-#include <math.h>
-#include <string.h>
+#include "owners/moves.h"
 
 /* Opens those that are free, in their order. */
 static bool open_lanes(struct service *s, int rank)
@@ -42,45 +39,6 @@ bool serve_open(struct service *s, int rank)
     return open_lanes(s, rank);
 }
 
-/* --- an ask is read --- */
-
-struct read_ask {
-    struct ask_head head;
-    struct owned *table;
-    const unsigned char *gradients;
-};
-
-/* NULL, or why it is no ask. */
-static const char *read_ask(const struct service *s, const unsigned char *message,
-                            size_t bytes, struct read_ask *ask)
-{
-    const struct ask_head *head = &ask->head;
-
-    if (bytes > ASK_BYTES || bytes < sizeof *head)
-        return "what it asks is longer than an ask, or shorter than its head";
-    memcpy(&ask->head, message, sizeof *head);
-    if (head->kind < ASK_FETCH || head->kind > ASK_COPY ||
-        head->table >= s->n_tables || !isfinite(head->rate))
-        return "it asks for no table that there is, or in no known way";
-    ask->table = &s->tables[head->table];
-    if (head->kind == ASK_COPY && !(ask->table->shape.age > 0))
-        return "it asks for copies of a table that has none";
-    size_t id = row_id_bytes(ask->table), row = ask_row_bytes(ask->table, head->kind);
-    size_t n = head->n, each = id + (head->kind == ASK_PUSH ? row : 0);
-    if (n == 0 || n > ASK_BYTES / each || bytes != sizeof *head + n * each ||
-        (head->kind != ASK_PUSH && n > ASK_BYTES / row))
-        return "it asks for another number of rows than it names, or for too many";
-    for (size_t k = 0; k < n; k++) {
-        s->asked[k] = 0;
-        memcpy(&s->asked[k], message + sizeof *head + k * id, id);
-        if (!owned_has(ask->table, s->asked[k]) ||
-            !owned_here(ask->table, s->asked[k]))
-            return "it asks for a row that is another rank's";
-    }
-    ask->gradients = message + sizeof *head + n * id;
-    return NULL;
-}
-
 static struct answer *make_answer(struct service *s)
 {
     struct answer *answer = memory_take(sizeof *answer);
@@ -95,7 +53,7 @@ static struct answer *make_answer(struct service *s)
 static bool answer(struct service *s, int rank, const struct read_ask *ask)
 {
     struct answer *answer = s->free_answers;
-    size_t row = ask_row_bytes(ask->table, ask->head.kind), bytes = ask->head.n * row;
+    size_t bytes = ask->head.n * ask_row_bytes(ask->table, ask->head.kind);
 
     if (answer)
         s->free_answers = answer->next;
@@ -105,17 +63,7 @@ static bool answer(struct service *s, int rank, const struct read_ask *ask)
         return service_fail(s, DESCANT_MEMORY, "no memory to answer rank %d", rank);
     answer->op = (struct owners_op){OP_SERVED, answer};
     answer->rank = rank;
-    for (size_t k = 0; k < ask->head.n; k++) {
-        owned_ask_for(ask->table, s->asked, NULL, k + OWNED_AHEAD, ask->head.n);
-        if (ask->head.kind == ASK_COPY) {
-            uint32_t follows = owned_record(ask->table, s->asked[k], s->row);
-            memcpy(answer->rows + k * row, &follows, sizeof follows);
-            memcpy(answer->rows + k * row + sizeof follows, s->row, row - sizeof follows);
-            continue;
-        }
-        owned_read(ask->table, &s->asked[k], NULL, 1, s->row);
-        owned_encode(ask->table, s->row, answer->rows + k * row, NULL);
-    }
+    ask_answer(s, ask, answer->rows);
     s->peers[rank].n_answers++;
     owners_count(&s->stats.bytes, bytes);
     return service_send(s, rank, OWNERS_ANSWER, answer->rows, bytes, &answer->op);
@@ -124,43 +72,46 @@ static bool answer(struct service *s, int rank, const struct read_ask *ask)
 static bool serve(struct service *s, const struct lane *lane, const char **no_ask)
 {
     struct read_ask ask;
-    size_t row, bad = 0;
-    uint64_t bad_row = 0;
 
-    *no_ask = read_ask(s, lane->message, lane->bytes, &ask);
+    owners_count(&s->stats.bytes, lane->bytes);
+    if (s->moves && lane->bytes <= ASK_BYTES && lane->bytes >= sizeof ask.head &&
+        *lane->message >= ASK_SET)
+        return heard(s, lane->rank, lane->message, lane->bytes, no_ask);
+    *no_ask = ask_read(s, lane->message, lane->bytes, &ask);
     if (*no_ask)
         return false;
     owners_count(&s->stats.served, ask.head.n);
-    owners_count(&s->stats.bytes, lane->bytes);
     if (ask.head.kind != ASK_PUSH)
         return answer(s, lane->rank, &ask);
-    row = owned_row_bytes(ask.table);
-    for (size_t k = 0; k < ask.head.n; k++) {
-        owned_ask_for(ask.table, s->asked, NULL, k + OWNED_AHEAD, ask.head.n);
-        owned_decode(ask.table, ask.gradients + k * row, s->row);
-        bad += owned_push(ask.table, &s->asked[k], NULL, 1, s->row, ask.head.rate,
-                          &bad_row);
+    ask_step(s, &ask);
+    return !s->moves || moves_pass_on(s, &ask);
+}
+
+bool serve_again(struct service *s, int rank, const char **no_ask)
+{
+    struct owners_peer *peer = &s->peers[rank];
+
+    while (peer->served < peer->opened) {
+        const struct lane *next = &peer->lanes[peer->served % (uint64_t)s->n_lanes];
+        if (!next->heard)
+            break;
+        if (!serve(s, next, no_ask)) {
+            if (!*no_ask || !s->moves || !heard_too_early(s, next->message, next->bytes))
+                return false;
+            *no_ask = NULL;
+            break;
+        }
+        peer->served++;
     }
-    owners_bad(s, ask.table, bad, bad_row);
-    return true;
+    return open_lanes(s, rank);
 }
 
 bool serve_heard(struct service *s, struct lane *lane, const struct link_ended *ended,
                  const char **no_ask)
 {
-    struct owners_peer *peer = &s->peers[lane->rank];
-
     lane->heard = true;
     lane->bytes = ended->bytes;
-    while (peer->served < peer->opened) {
-        const struct lane *next = &peer->lanes[peer->served % (uint64_t)s->n_lanes];
-        if (!next->heard)
-            break;
-        if (!serve(s, next, no_ask))
-            return false;
-        peer->served++;
-    }
-    return open_lanes(s, lane->rank);
+    return serve_again(s, lane->rank, no_ask);
 }
 
 bool serve_answered(struct service *s, struct answer *answer)

@@ -2,7 +2,7 @@
 /* The service's thread: what has come from its callers, from the link and from others is
  * done in a turn. At the end each rank tells the others that it asks for nothing more;
  * one that owns rows serves until all have told it, or are gone. */
-#include "owners/service.h"
+#include "owners/moves.h"
 
 #define END_NS UINT64_C(10000000000)    /* for owners that were never there */
 #define PART_NS UINT64_C(10000000)
@@ -16,7 +16,13 @@ descant_status service_init(struct service *s, struct link *link,
                             const struct log *log)
 {
     s->log = *log;
+    pthread_rwlockattr_t kind;
+
     pthread_mutex_init(&s->lock, NULL);
+    pthread_rwlockattr_init(&kind);     /* else callers might keep the thread out */
+    pthread_rwlockattr_setkind_np(&kind, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&s->gate, &kind);
+    pthread_rwlockattr_destroy(&kind);
     s->inbox_last = &s->inbox;
     s->blames = -1;
     s->now_ns = clock_now_ns;
@@ -53,6 +59,8 @@ void service_fini(struct service *s)
     memory_give(s->peers);
     memory_give(s->asked);
     memory_give(s->row);
+    moves_fini(s);
+    pthread_rwlock_destroy(&s->gate);
     pthread_mutex_destroy(&s->lock);
 }
 
@@ -86,13 +94,14 @@ static bool comes(struct service *s, int rank)
     struct owners_peer *peer = &s->peers[rank];
 
     peer->there = true;
+    peer->mapped = !s->moves;
     peer->gone = peer->done = peer->told = false;
     peer->heard = (struct owners_op){OP_DONE, peer};
     peer->said = (struct owners_op){OP_SAID_DONE, peer};
     return serve_open(s, rank) &&
            service_receive(s, rank, OWNERS_DONE, &peer->hears, sizeof peer->hears,
                            &peer->heard) &&
-           asks_send_waiting(s, rank);
+           (s->moves ? moves_come(s, rank) : route_waiting(s, rank));
 }
 
 static bool loses(struct service *s, int rank)
@@ -108,8 +117,14 @@ static bool goes(struct service *s, int rank)
     struct owners_peer *peer = &s->peers[rank];
     bool lost = owned_slices(&s->map, rank) > 0 && !peer->done;
 
-    peer->there = false;
+    peer->there = peer->mapped = false;
     peer->gone = true;
+    if (s->moves && !peer->done) {
+        enum moves_loss loss = moves_go(s, rank);
+        if (loss == MOVES_FAILED)
+            return false;
+        lost = loss == MOVES_LOST;
+    }
     if (lost)
         return loses(s, rank);
     return service_works(s, s->link->type->forget(s->link, rank, LINK_PEER));
@@ -158,17 +173,22 @@ descant_status service_open(struct service *s, struct owned *tables, int n_table
 
 /* --- a turn --- */
 
+/* It says what it may not; why NULL: the service has failed. */
+static bool breaks(struct service *s, int rank, const char *why)
+{
+    if (!why)
+        return false;
+    log_say(&s->log, DESCANT_WARNING, "rows of tables: rank %d breaks the protocol: %s",
+            rank, why);
+    return goes(s, rank);
+}
+
 static bool hear_ask(struct service *s, struct lane *lane, const struct link_ended *ended)
 {
     const char *why = NULL;
 
-    if (!s->peers[lane->rank].there || serve_heard(s, lane, ended, &why))
-        return true;
-    if (!why)
-        return false;
-    log_say(&s->log, DESCANT_WARNING, "rows of tables: rank %d breaks the protocol: %s",
-            lane->rank, why);
-    return goes(s, lane->rank);
+    return !s->peers[lane->rank].there || serve_heard(s, lane, ended, &why) ||
+           breaks(s, lane->rank, why);
 }
 
 static bool one_ended(struct service *s, const struct link_ended *ended)
@@ -178,16 +198,17 @@ static bool one_ended(struct service *s, const struct link_ended *ended)
 
     if (op->kind == OP_SERVED)
         return serve_answered(s, op->of);
+    if (op->kind == OP_ASKED || op->kind == OP_ANSWER)
+        return route_ended(s, op->of, ended);
     if (ended->failed)
         return true;            /* its peer was forgotten */
     switch (op->kind) {
-    case OP_ASKED:
-    case OP_ANSWER:
-        return asks_ended(s, op->of, ended);
     case OP_HEARD:
         return hear_ask(s, op->of, ended);
     case OP_DONE:
         peer->done = ended->bytes == sizeof peer->hears && peer->hears < 0;
+        if (s->moves)
+            s->moves->plan = true;
         return peer->done || owned_slices(&s->map, peer->hears) == 0 ||
                loses(s, peer->hears);
     default:
@@ -247,13 +268,41 @@ static bool heed(struct service *s)
            s->peers[lost].done || goes(s, lost);
 }
 
+/* Asks that have come before the slice that they are of. */
+static bool hear_again(struct service *s)
+{
+    const char *why = NULL;
+
+    for (int k = 0; k < s->place.size; k++) {
+        if (!s->peers[k].there || serve_again(s, k, &why))
+            continue;
+        if (!breaks(s, k, why))
+            return false;
+    }
+    return true;
+}
+
+static bool move(struct service *s, uint64_t now_ns, bool *worked)
+{
+    if (!s->moves)
+        return true;
+    if (!moves_turn(s, now_ns, worked))
+        return false;
+    if (!s->moves->heard)
+        return true;
+    s->moves->heard = false;
+    *worked = true;
+    return hear_again(s);
+}
+
 int service_turn(struct service *s)
 {
     struct link_news news;
-    bool ends = atomic_load(&s->ends), failed = false;
+    bool ends = atomic_load(&s->ends), failed = false, worked = false;
 
-    if (atomic_load(&s->status) || !heed(s) || !asks_take_inbox(s) ||
-        !service_works(s, s->link->type->collect(s->link, &news)) || !hear(s, &news))
+    if (atomic_load(&s->status) || !heed(s) || !route_inbox(s) ||
+        !service_works(s, s->link->type->collect(s->link, &news)) || !hear(s, &news) ||
+        !move(s, news.now_ns, &worked))
         return OWNERS_FAILED;
     if (ends && !s->ends_ns)
         s->ends_ns = news.now_ns;
@@ -261,7 +310,7 @@ int service_turn(struct service *s)
     if (failed)
         return OWNERS_FAILED;
     return s->over ? OWNERS_ENDED
-           : news.n_ended || news.n_peers ? OWNERS_WORKED : OWNERS_RESTS;
+           : news.n_ended || news.n_peers || worked ? OWNERS_WORKED : OWNERS_RESTS;
 }
 
 static void move_on(struct service *s)

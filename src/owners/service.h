@@ -4,9 +4,13 @@
  *
  *   batch.c     a caller's side: a batch's rows are grouped by owner, asked for, awaited,
  *               pushed. Rows that are here it reads and steps by itself
- *   asks.c      asks on their way: sent, and answered
  *   serve.c     the owner's side: what others ask is answered in the order in which it
  *               came
+ *   heard.c     what others say of slices that come and go (moves.h)
+ *   moves.c     slices that this rank gives, or lets another one follow
+ *   route.c     asks whose slices have gone to another rank
+ *   asks.c      asks on their way: sent, and answered
+ *   answer.c    an ask is read, and answered or stepped by
  *   copies.c    copies of hot rows of other owners (copies.h)
  *   service.c   a turn over a link, by the service's thread; peers; the end
  *   carry.c     what all of these use: the link, failure, a batch's end
@@ -19,7 +23,12 @@
  * its batch's block; then `missing` goes down (release), and a caller that finds it 0
  * (acquire) has all rows. A batch is held by its caller and by each answer that is to
  * come; the last of them to let go gives it back. Memory that a failed service leaves
- * under way is given back by service_fini alone, once the link is closed. */
+ * under way is given back by service_fini alone, once the link is closed.
+ *
+ * Where slices move, the turning thread alone changes the map and the tables' parts, and
+ * holds `gate` to write; callers hold it to read while they use either, and never while
+ * they wait. What a caller has grouped by the map has the map's version, and is grouped
+ * anew where that has changed. */
 #ifndef SERVICE_H
 #define SERVICE_H
 
@@ -35,7 +44,11 @@ enum { ASK_LEAST = 1 << 10, ASK_SIZES = 6 };    /* room of asks: 1, 2, 4 … 32 
 enum { OWNERS_LANES = 16 };             /* asks of one peer that this rank has room for */
 enum { OWNERS_ANSWERS = 256 };          /* to one peer at a time */
 enum owners_tag { OWNERS_ASK, OWNERS_ANSWER, OWNERS_DONE };
-enum ask_kind { ASK_FETCH = 1, ASK_PUSH, ASK_COPY };
+enum ask_kind {
+    ASK_FETCH = 1, ASK_PUSH, ASK_COPY,
+    ASK_SET,                            /* the first of moves.h */
+    ASK_KINDS = ASK_SET + 16
+};
 
 /* An ask: this, then n rows (uint64_t, or uint32_t in tables of at most 2^32 rows that do
  * not grow), and in a push n gradients. The answer to a fetch is the rows' values, in
@@ -47,19 +60,23 @@ struct ask_head {
     uint16_t table;
     uint32_t n;
     float rate;
-    uint32_t unused_too;
+    uint32_t of;                        /* moves.h; else unused */
 };
 
 struct descant_rows {
     struct descant_rows *next;          /* among those that are free */
     struct descant_rows *next_made;
     struct owned *table;
+    uint32_t version;                   /* of the map, by which it is grouped: */
+    int owners;                         /* so many */
     size_t n, room, floats;             /* room: rows; floats: of block */
     uint64_t *rows;                     /* (room) */
     unsigned char *uses;                /* (room) of copies: enum copy_use of a row */
     uint32_t *places;                   /* (room) by owner and use, in their order */
     float *block;
-    size_t *first;                      /* (owners, COPY_USES), and the end: in places */
+    size_t *first;                      /* (owners + 1, COPY_USES), and the end: in places;
+                                           the last: own rows that are on their way */
+    size_t buckets;                     /* room of first */
     _Atomic uint32_t missing;           /* asks without an answer; a futex */
     _Atomic uint32_t held;              /* by so many: see above */
 };
@@ -81,10 +98,14 @@ struct ask {
     enum ask_kind kind;
     uint64_t number;                    /* of those that were posted; its poster writes */
     struct descant_rows *batch;         /* NULL: a push */
-    size_t at, n;                       /* batch->places that it asks for */
+    uint32_t *places;                   /* (n) of the batch, that it asks for; behind the
+                                           answer */
+    size_t n;
+    uint32_t version;                   /* of the map, by which it was made */
     size_t bytes, row_bytes;            /* row_bytes: of a row in the answer */
     int owner;
     bool sent, answered;
+    bool lost;                          /* its owner was, before it answered */
     _Atomic uint32_t held;              /* by the link, and by the caller: see above */
     struct owners_op out, in;
     int size;                           /* of ASK_SIZES */
@@ -111,6 +132,8 @@ struct answer {
 
 struct owners_peer {
     bool there, gone;                   /* gone: it was there */
+    bool mapped;                        /* it has said which slices it knows to have
+                                           moved; where none move: it is there */
     bool done;                          /* it asks for nothing more */
     bool told;                          /* that this rank asks for nothing more */
     int32_t says, hears;                /* DONE: -1, or a rank whose rows are lost */
@@ -126,6 +149,7 @@ struct owners_stats {                   /* relaxed: figures */
     _Atomic uint64_t cached;            /* of those fetched: read from copies */
     _Atomic uint64_t served;            /* rows that others asked for or pushed */
     _Atomic uint64_t bytes;             /* sent and received */
+    _Atomic uint64_t moved;             /* rows sent to others, to own or as replicas */
     _Atomic uint64_t bad;               /* gradients with NaN or Inf, at the owner */
     _Atomic uint64_t stall_ns;          /* that callers have waited */
     _Atomic uint64_t cpu_ns;            /* of the service's thread */
@@ -137,6 +161,8 @@ struct service {
     struct copies **copies;             /* (n_tables) NULL: the table has none */
     int n_tables;
     struct owned_map map;
+    struct moves *moves;                /* NULL: slices stay where they are */
+    pthread_rwlock_t gate;              /* see above */
     int rank;
     struct owners_stats stats;
     /* callers: */
@@ -213,6 +239,9 @@ descant_status batch_ask(struct service *s, int table, const uint64_t *rows, siz
                          struct descant_rows **out);
 size_t batch_rows(const struct descant_rows *batch);
 bool batch_ready(const struct descant_rows *batch);     /* all are here */
+/* The same, also of rows that were this rank's at the fetch, and have moved: then they are
+ * asked for. */
+bool batch_here(struct service *s, struct descant_rows *batch);
 /* Its rows, once all are here; NULL: the service has failed. */
 float *batch_wait(struct service *s, struct descant_rows *batch);
 /* The caller's part in the batch ends, also where it fails. */
@@ -228,13 +257,43 @@ size_t ask_room(const struct ask *ask);         /* bytes of memory */
 void ask_let_go(struct service *s, struct ask *ask);
 void ask_post(struct service *s, struct ask *ask);      /* into the inbox */
 /* Of the turning thread. False: the service has failed. */
-bool asks_take_inbox(struct service *s);
-bool asks_send_waiting(struct service *s, int rank);
+bool ask_send(struct service *s, struct ask *ask);
+void ask_answered(struct service *s, struct ask *ask);  /* answer: to its batch */
+void ask_done(struct service *s, struct ask *ask);
+/* One of its messages has. */
 bool asks_ended(struct service *s, struct ask *ask, const struct link_ended *ended);
+struct ask *asks_inbox(struct service *s);      /* what callers have posted: a list */
 void asks_fini(struct service *s);
+
+/* --- answer.c: the turning thread's --- */
+
+struct read_ask {
+    struct ask_head head;
+    struct owned *table;
+    const unsigned char *gradients;
+};
+
+/* NULL, or why it is no ask; s->asked becomes its rows. */
+const char *ask_read(struct service *s, const unsigned char *message, size_t bytes,
+                     struct read_ask *ask);
+void ask_answer(struct service *s, const struct read_ask *ask, unsigned char *out);
+void ask_step(struct service *s, const struct read_ask *ask);
+
+/* --- route.c: the turning thread's. False: the service has failed --- */
+
+bool route_inbox(struct service *s);
+/* Those that waited for a peer to be there. */
+bool route_waiting(struct service *s, int rank);
+/* Asks of which some rows have another owner now, or are on their way. */
+bool route_anew(struct service *s, struct ask *ask);
+/* All that are not sent, by the map as it is now. */
+bool route_all(struct service *s);
+bool route_ended(struct service *s, struct ask *ask, const struct link_ended *ended);
 
 /* The turning thread's: what peers ask. False: the service has failed. */
 bool serve_open(struct service *s, int rank);
+/* What has come of a peer, and was too early. */
+bool serve_again(struct service *s, int rank, const char **no_ask);
 /* *no_ask: why what came is no ask; else NULL. */
 bool serve_heard(struct service *s, struct lane *lane, const struct link_ended *ended,
                  const char **no_ask);
@@ -255,6 +314,19 @@ bool service_receive(struct service *s, int rank, int tag, void *p, size_t bytes
 void batch_let_go(struct service *s, struct descant_rows *batch);
 /* Counts gradients with NaN or Inf, and names the first rows. */
 void owners_bad(struct service *s, const struct owned *table, size_t bad, uint64_t row);
+
+/* A caller's, where slices move. */
+static inline void gate_in(struct service *s)
+{
+    if (s->moves)
+        pthread_rwlock_rdlock(&s->gate);
+}
+
+static inline void gate_out(struct service *s)
+{
+    if (s->moves)
+        pthread_rwlock_unlock(&s->gate);
+}
 
 static inline size_t row_id_bytes(const struct owned *table)
 {

@@ -199,14 +199,15 @@ descant_status descant_part(struct descant *job, double most_s)
         status = events_refuse(job, "descant_part");
     if (status == DESCANT_OK && !(most_s >= 0))     /* nor NaN */
         status = log_fail(&job->log, DESCANT_INVALID, "descant_part: %g seconds", most_s);
-    if (status == DESCANT_OK)
-        status = owners_may_leave(job);
-    if (status == DESCANT_OK)
-        status = owners_flush(job);
     if (status != DESCANT_OK)
         return status;
     most_s = most_s < PART_MOST_S ? most_s : PART_MOST_S;
     uint64_t until = clock_now_ns() + (uint64_t)(most_s * 1e9);
+    status = owners_leave(job, until);
+    if (status == DESCANT_OK)
+        status = owners_flush(job);
+    if (status != DESCANT_OK)
+        return status;
     bool rounds = job->plan.when != PLAN_NEVER && job->plan.what != PLAN_GRADIENT;
     courier_stop(job);
     shadow_stop(job);

@@ -92,6 +92,7 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
         .rows_served = get(&owned->served),
         .rows_stall_ns = get(&owned->stall_ns),
         .rows_cpu_s = (double)get(&owned->cpu_ns) * 1e-9,
+        .rows_moved = get(&owned->moved),
         .rows_live = grown.live,
         .rows_evicted = grown.evicted,
         .rows_refused = grown.refused,

@@ -122,7 +122,7 @@ static descant_status fill(struct descant *job, const struct descant_options *o)
     job->sync_cpu = o->sync_cpu;
     job->sync_rate = o->sync_rate;
     job->cores = machine_cores();
-    status = owners_take_shares(job, o->owned_shares);
+    status = owners_take_options(job, o);
     if (status == DESCANT_OK)
         status = make_parent_mark(job);
     if (status == DESCANT_OK)

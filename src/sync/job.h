@@ -27,6 +27,9 @@ struct owners {
                                            nobody; else NULL */
     char *shares;                       /* of the rows, as options have them; NULL: equal */
     int n_shares;                       /* ranks that have one; 0: see shares */
+    bool moves;                         /* as options have them */
+    double replica_s;
+    uint64_t lost[OWNED_SLICES / 64];   /* ranks that the thread knows to be gone */
     struct service service;
     bool made, runs;                    /* the service; its thread */
     pthread_t thread;
@@ -212,8 +215,7 @@ descant_status hub_finish(struct descant *job);
 /* Appends a line for each table with owners; as tables_manifest. */
 char *owners_manifest(const struct descant *job, char *manifest);
 /* After the first state. */
-/* As options.owned_shares. */
-descant_status owners_take_shares(struct descant *job, const char *text);
+descant_status owners_take_options(struct descant *job, const struct descant_options *o);
 /* Whether there are no more of them than ranks; else logged. */
 bool owners_fit(const struct descant *job, int ranks);
 descant_status owners_start(struct descant *job);
@@ -221,7 +223,8 @@ descant_status owners_start(struct descant *job);
 descant_status owners_flush(struct descant *job);
 /* Any thread: of this rank's tables that grow. */
 struct slab_figures owners_figures(const struct descant *job);
-descant_status owners_may_leave(struct descant *job);
+/* Its rows go to others; not OK: some are still here, or it may not leave. */
+descant_status owners_leave(struct descant *job, uint64_t until_ns);
 /* Serves others until they need no rows any more; where the job is broken, ends at once.
  * Before the fabric's close. */
 void owners_stop(struct descant *job);

@@ -7,11 +7,13 @@
 #include "sync/job.h"
 
 #include "link/link.h"
+#include "owners/moves.h"
 
 #include <string.h>
 
 #define SLEEP_NS UINT64_C(100000000)
 #define SERVE_NS UINT64_C(5000000)
+#define LOOK_NS UINT64_C(1000000)
 
 /* Over a link that wakes nobody: the thread looks again after so long. */
 enum { LOOK_LEAST_NS = 20000, LOOK_MOST_NS = 1000000 };
@@ -85,7 +87,7 @@ static int owners_of(const struct descant *job)
     return among_ranks(job) && o->n_shares ? o->n_shares : ranks_of(job);
 }
 
-descant_status owners_take_shares(struct descant *job, const char *text)
+static descant_status take_shares(struct descant *job, const char *text)
 {
     struct owners *o = &job->owners;
     double shares[OWNED_SLICES];
@@ -102,6 +104,18 @@ descant_status owners_take_shares(struct descant *job, const char *text)
         return log_fail(&job->log, DESCANT_MEMORY, "no memory for the shares of rows");
     memcpy(o->shares, text, strlen(text));
     return DESCANT_OK;
+}
+
+descant_status owners_take_options(struct descant *job, const struct descant_options *o)
+{
+    if (!(o->owned_replica_s >= 0 && o->owned_replica_s <= 1e6))
+        return log_fail(&job->log, DESCANT_INVALID,
+                        "owned_replica_s is 0, or up to 1e6 seconds");
+    if (o->owned_replica_s > 0 && !o->owned_moves)
+        return log_fail(&job->log, DESCANT_INVALID, "owned_replica_s needs owned_moves");
+    job->owners.moves = o->owned_moves;
+    job->owners.replica_s = o->owned_replica_s;
+    return take_shares(job, o->owned_shares);
 }
 
 bool owners_fit(const struct descant *job, int ranks)
@@ -140,7 +154,7 @@ char *owners_manifest(const struct descant *job, char *manifest)
     if (!manifest || o->n == 0)
         return manifest;
     for (size_t k = 0; k < o->n; k++)
-        room += strlen(o->tables[k].name) + strlen(shares) + 600;
+        room += strlen(o->tables[k].name) + strlen(shares) + 640;
     char *more = memory_take(room);
     if (more) {
         memcpy(more, manifest, had);
@@ -150,12 +164,13 @@ char *owners_manifest(const struct descant *job, char *manifest)
                 more + had, room - had,
                 "owned %s: %llu rows of %zu floats, wire %d, optimizer %d "
                 "(%g, %g, %g, %g), spread %g, zeros %zu, seed %llu, grows %d (%llu "
-                "bytes, admit %g, unused %g s), age %g, cached %zu, %d owners (%s)\n",
+                "bytes, admit %g, unused %g s), age %g, cached %zu, %d owners (%s), moves %d, replicas %g\n",
                 o->tables[k].name,
                 (unsigned long long)x->rows, x->width, (int)x->wire, (int)x->optimizer,
                 x->momentum, x->beta1, x->beta2, x->epsilon, x->spread, x->zeros,
                 (unsigned long long)x->seed, x->grows != 0, (unsigned long long)x->memory,
-                x->admit, x->unused_s, x->age, x->cached, owners_of(job), shares);
+                x->admit, x->unused_s, x->age, x->cached, owners_of(job), shares,
+                o->moves && among_ranks(job), o->replica_s);
         }
     }
     memory_give(manifest);
@@ -163,6 +178,56 @@ char *owners_manifest(const struct descant *job, char *manifest)
 }
 
 /* --- memory --- */
+
+/* By options.owned_shares, and without them equal ones of the ranks of the start, and of
+ * those that come. */
+static double share_of(const struct descant *job, int rank, bool comes)
+{
+    const struct owners *o = &job->owners;
+    double shares[OWNED_SLICES];
+    int n = o->n_shares ? owned_shares(o->shares, shares, OWNED_SLICES) : ranks_of(job);
+
+    return rank >= n ? comes && !o->n_shares : o->n_shares ? shares[rank] : 1;
+}
+
+/* Why rows cannot move; NULL: they can. */
+static const char *unmovable(const struct descant *job, const struct link_place *at)
+{
+    const struct owners *o = &job->owners;
+
+    if (at->fixed)
+        return "over mpi no rank comes or leaves: use tcp:HOST:PORT";
+    if (at->size > OWNED_SLICES)
+        return "the job may have more than 1,024 ranks";
+    for (size_t k = 0; k < o->n; k++) {
+        if (o->tables[k].shape.grows)
+            return "a table of the job grows, and its rows stay where they are";
+        if (o->tables[k].record > OWNED_COPIED)
+            return "a row with its optimizer's state has more than 8191 floats";
+    }
+    return NULL;
+}
+
+static descant_status let_move(struct descant *job, const struct link_place *at)
+{
+    struct owners *o = &job->owners;
+    double shares[OWNED_SLICES];
+    int n = owners_of(job);
+    const struct moves_options options = {
+        .shares = shares, .n = n, .share = share_of(job, at->rank, true),
+        .late = job->fabric->joined, .follow_s = o->replica_s};
+
+    if (!o->moves || !among_ranks(job))
+        return DESCANT_OK;
+    const char *why = unmovable(job, at);
+    if (why)
+        return log_fail(&job->log, DESCANT_UNSUPPORTED, "owned_moves: %s", why);
+    for (int k = 0; k < n; k++)
+        shares[k] = share_of(job, k, false);
+    return moves_init(&o->service, &options)
+               ? DESCANT_OK
+               : log_fail(&job->log, DESCANT_MEMORY, "no memory for rows that move");
+}
 
 /* One block for all tables. */
 static descant_status place_all(struct descant *job)
@@ -173,7 +238,8 @@ static descant_status place_all(struct descant *job)
     size_t bytes = 64;                  /* so that a rank without rows has a block */
     void *memory = NULL;
 
-    for (size_t k = 0; k < o->n; k++)
+    bool late = among_ranks(job) && o->service.moves && job->fabric->joined;
+    for (size_t k = 0; !late && k < o->n; k++)
         bytes += (owned_bytes(&o->tables[k], map, rank) + 63) / 64 * 64;
     if (among_ranks(job)) {
         memory = o->memory = memory_take(bytes);
@@ -231,6 +297,8 @@ static descant_status make_service(struct descant *job)
     if (status == DESCANT_OK)
         status = apply_shares(job);
     if (status == DESCANT_OK)
+        status = let_move(job, &at);
+    if (status == DESCANT_OK)
         status = place_all(job);
     return status == DESCANT_OK ? service_open(&o->service, o->tables, (int)o->n)
                                 : status;
@@ -239,14 +307,26 @@ static descant_status make_service(struct descant *job)
 /* --- the thread --- */
 
 /* An owner that the job knows to be gone, or that is silent for too long: the link beside
- * the job's may not see it. */
+ * the job's may not see it. Told once, for it may come again. */
 static void look_for_lost(struct descant *job)
 {
-    struct service *s = &job->owners.service;
+    struct owners *o = &job->owners;
 
-    for (int rank = 0; rank < s->map.size; rank++)
-        if (notes_is_gone(&job->events.notes, rank))
-            service_lose(s, rank);
+    for (int rank = 0; rank < o->service.map.size; rank++) {
+        uint64_t bit = UINT64_C(1) << rank % 64, *known = &o->lost[rank / 64];
+        bool gone = notes_is_gone(&job->events.notes, rank);
+        if (gone && !(*known & bit))
+            service_lose(&o->service, rank);
+        *known = gone ? *known | bit : *known & ~bit;
+    }
+}
+
+/* The longest sleep of the thread: replicas are sent what has changed twice in their age. */
+static uint64_t longest(const struct owners *o)
+{
+    uint64_t most = (uint64_t)(o->replica_s * 0.25e9);
+
+    return o->replica_s > 0 && most < SLEEP_NS ? most : SLEEP_NS;
 }
 
 static void count_cpu(struct service *s)
@@ -273,7 +353,7 @@ static void *serve_rows(void *of)
             rest = LOOK_LEAST_NS;
             continue;
         }
-        service_sleep(s, s->place.wakes ? SLEEP_NS : rest, &bell);
+        service_sleep(s, s->place.wakes ? longest(&job->owners) : rest, &bell);
         rest = 2 * rest < LOOK_MOST_NS ? 2 * rest : LOOK_MOST_NS;
     }
     if (turn == OWNERS_FAILED)
@@ -311,23 +391,28 @@ static descant_status owners_lost(struct descant *job, descant_status status)
 }
 
 /* Rows of each owner are fetched: an owner serves the asks of a rank in their order,
- * whatever table they are of. A table may be too small to have a row of each. */
+ * whatever table they are of. Of a slice that is on its way, too, since what was pushed to
+ * it may be on another way than its owner's answer. A table may be too small to have a row
+ * of each. */
 static descant_status settle(struct descant *job)
 {
     struct owners *o = &job->owners;
+    struct service *s = &o->service;
     uint64_t rows[OWNED_SLICES];
 
     for (size_t k = 0; o->runs && k < o->n; k++) {
         struct descant_rows *batch = NULL;
+        gate_in(s);
         size_t n = owned_of_each(&o->tables[k], rows);
-        descant_status status = batch_ask(&o->service, (int)k, rows, n, &batch);
+        gate_out(s);
+        descant_status status = batch_ask(s, (int)k, rows, n, &batch);
         if (status != DESCANT_OK)
             return status;
-        bool come = batch_wait(&o->service, batch) != NULL;
-        batch_let_go(&o->service, batch);
+        bool come = batch_wait(s, batch) != NULL;
+        batch_let_go(s, batch);
         if (!come)
             return owners_lost(job, DESCANT_ENDED);
-        if (n == owned_owners(&o->service.map))
+        if (owned_has(&o->tables[k], OWNED_SLICES - 1))
             break;
     }
     return DESCANT_OK;
@@ -340,15 +425,41 @@ descant_status owners_flush(struct descant *job)
     return settle(job);
 }
 
-descant_status owners_may_leave(struct descant *job)
+static size_t has_slices(struct service *s)
 {
-    const struct owners *o = &job->owners;
+    gate_in(s);
+    size_t n = owned_slices(&s->map, s->rank);
+    gate_out(s);
+    return n;
+}
 
-    return o->runs && owned_slices(&o->service.map, o->service.rank) > 0
-               ? log_fail(&job->log, DESCANT_UNSUPPORTED,
-                          "rank %d owns rows of tables, and cannot leave before the "
-                          "others", o->service.rank)
-               : DESCANT_OK;
+/* Until that is so, or the time is over, or the service has failed. */
+static void wait_for(struct service *s, const _Atomic bool *so, uint64_t until_ns)
+{
+    while (!atomic_load(so) && !atomic_load(&s->status) && clock_now_ns() < until_ns)
+        clock_sleep_until(clock_now_ns() + LOOK_NS);
+}
+
+descant_status owners_leave(struct descant *job, uint64_t until_ns)
+{
+    struct owners *o = &job->owners;
+    struct service *s = &o->service;
+
+    if (!o->runs || has_slices(s) == 0)
+        return DESCANT_OK;
+    if (!s->moves)
+        return log_fail(&job->log, DESCANT_UNSUPPORTED, "rank %d owns rows of tables, and "
+                        "cannot leave before the others: set owned_moves", s->rank);
+    moves_leave(s);
+    wait_for(s, &s->moves->away, until_ns);
+    if (atomic_load(&s->moves->away))
+        return DESCANT_OK;
+    if (atomic_load(&s->status))
+        return owners_lost(job, DESCANT_ENDED);
+    return log_fail(&job->log, DESCANT_TIMEOUT, "%zu of 1024 parts of the rows are still "
+                    "with rank %d, which cannot leave%s", has_slices(s), s->rank,
+                    atomic_load(&s->moves->stuck) ? ": no other rank has a share of them"
+                                                  : " yet");
 }
 
 /* Others may still need this rank's answers in their rounds. */
@@ -521,9 +632,27 @@ descant_status descant_owned_next(struct descant *job, int table, uint64_t *at,
     descant_status status =
         check_table(job, table, at && rows && n, "descant_owned_next");
 
-    if (status == DESCANT_OK)
-        *n = owned_next(&job->owners.tables[table], at, room, rows, records);
-    return status;
+    if (status != DESCANT_OK)
+        return status;
+    gate_in(&job->owners.service);
+    *n = owned_next(&job->owners.tables[table], at, room, rows, records);
+    gate_out(&job->owners.service);
+    return DESCANT_OK;
+}
+
+descant_status descant_owned_hold(struct descant *job, int hold)
+{
+    descant_status status = check(job, "descant_owned_hold");
+
+    if (status != DESCANT_OK)
+        return status;
+    struct service *s = &job->owners.service;
+    if (!job->owners.runs || !s->moves)
+        return DESCANT_OK;
+    moves_hold(s, hold != 0);
+    if (hold)
+        wait_for(s, &s->moves->still, UINT64_MAX);
+    return owners_lost(job, DESCANT_OK);
 }
 
 descant_status descant_owned_set(struct descant *job, int table, const uint64_t *rows,
@@ -540,6 +669,8 @@ descant_status descant_owned_set(struct descant *job, int table, const uint64_t 
             return log_fail(&job->log, DESCANT_INVALID,
                             "descant_owned_set: table '%s' has no row %llu", of->name,
                             (unsigned long long)rows[k]);
+    gate_in(&job->owners.service);
     owned_set(of, rows, n, records);
+    gate_out(&job->owners.service);
     return DESCANT_OK;
 }

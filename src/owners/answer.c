@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* An ask is read, and answered or stepped by. Its bytes are a peer's, and are checked
+ * before they are used. */
+#include "owners/moves.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *ask_read(struct service *s, const unsigned char *message, size_t bytes,
+                     struct read_ask *ask)
+{
+    const struct ask_head *head = &ask->head;
+
+    if (bytes > ASK_BYTES || bytes < sizeof *head)
+        return "what it asks is longer than an ask, or shorter than its head";
+    memcpy(&ask->head, message, sizeof *head);
+    if (head->kind < ASK_FETCH || head->kind > ASK_COPY || head->table >= s->n_tables ||
+        !isfinite(head->rate))
+        return "it asks for no table that there is, or in no known way";
+    ask->table = &s->tables[head->table];
+    if (head->kind == ASK_COPY && !(ask->table->shape.age > 0))
+        return "it asks for copies of a table that has none";
+    size_t id = row_id_bytes(ask->table), row = ask_row_bytes(ask->table, head->kind);
+    size_t n = head->n, each = id + (head->kind == ASK_PUSH ? row : 0);
+    if (n == 0 || n > ASK_BYTES / each || bytes != sizeof *head + n * each ||
+        (head->kind != ASK_PUSH && n > ASK_BYTES / row))
+        return "it asks for another number of rows than it names, or for too many";
+    for (size_t k = 0; k < n; k++) {
+        s->asked[k] = 0;
+        memcpy(&s->asked[k], message + sizeof *head + k * id, id);
+        if (!owned_has(ask->table, s->asked[k]) ||
+            !moves_serves(s, owned_slice(ask->table, s->asked[k])))
+            return "it asks for a row that is another rank's";
+    }
+    ask->gradients = message + sizeof *head + n * id;
+    return NULL;
+}
+
+void ask_answer(struct service *s, const struct read_ask *ask, unsigned char *out)
+{
+    size_t row = ask_row_bytes(ask->table, ask->head.kind);
+
+    for (size_t k = 0; k < ask->head.n; k++) {
+        owned_ask_for(ask->table, s->asked, NULL, k + OWNED_AHEAD, ask->head.n);
+        if (ask->head.kind == ASK_COPY) {
+            uint32_t follows = owned_record(ask->table, s->asked[k], s->row);
+            memcpy(out + k * row, &follows, sizeof follows);
+            memcpy(out + k * row + sizeof follows, s->row, row - sizeof follows);
+            continue;
+        }
+        owned_read(ask->table, &s->asked[k], NULL, 1, s->row);
+        owned_encode(ask->table, s->row, out + k * row, NULL);
+    }
+}
+
+void ask_step(struct service *s, const struct read_ask *ask)
+{
+    size_t row = owned_row_bytes(ask->table), bad = 0;
+    uint64_t bad_row = 0;
+
+    for (size_t k = 0; k < ask->head.n; k++) {
+        owned_ask_for(ask->table, s->asked, NULL, k + OWNED_AHEAD, ask->head.n);
+        owned_decode(ask->table, ask->gradients + k * row, s->row);
+        bad += owned_push(ask->table, &s->asked[k], NULL, 1, s->row, ask->head.rate,
+                          &bad_row);
+    }
+    owners_bad(s, ask->table, bad, bad_row);
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+/* What others say of slices that come and go (moves.h). */
+#include "owners/moves.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- who owns what --- */
+
+/* Its owner is there, and says itself what becomes of it. */
+static bool speaks(const struct service *s, int slice)
+{
+    int owner = s->map.owner[slice];
+
+    return owner != s->rank && s->peers[owner].there && s->peers[owner].mapped;
+}
+
+/* A slice has another owner, as `from` says: by a gift. */
+static bool learn(struct service *s, int from, const struct moves_entry *e)
+{
+    struct moving *of = &s->moves->slices[e->slice];
+    bool mine = moves_serves(s, e->slice) && !s->moves->slices[e->slice].left;
+
+    if (from == e->rank) {
+        of->says = from;
+        of->said = e->epoch;
+    }
+    if (speaks(s, e->slice) || e->epoch <= s->map.epoch[e->slice])
+        return moves_settle(s, e->slice);
+    moves_change(s, e->slice, e->rank, e->epoch, false);
+    if (mine || of->from != NOBODY)     /* it had claimed it, or was to have it */
+        moves_give_part(s, e->slice);
+    return true;
+}
+
+/* A rank takes a slice whose owner has died, as it knows. */
+static bool hear_claim(struct service *s, int from, const struct moves_entry *e)
+{
+    struct moving *of = &s->moves->slices[e->slice];
+    int owner = s->map.owner[e->slice];
+    uint32_t epoch = s->map.epoch[e->slice];
+
+    if (owner == s->rank && !s->map.shut[e->slice] && e->epoch > epoch)
+        return service_fail(s, DESCANT_ENDED, "rank %d has taken the rows of this rank, "
+                            "which the others have taken for dead", from);
+    if (e->epoch == epoch && from < owner) {    /* which has claimed it, too */
+        moves_change(s, e->slice, from, epoch, false);
+        if (owner == s->rank)
+            moves_give_part(s, e->slice);
+        return true;
+    }
+    if (of->claims == NOBODY || e->epoch > of->claimed ||
+        (e->epoch == of->claimed && from < of->claims)) {
+        of->claims = from;
+        of->claimed = e->epoch;
+    }
+    if (e->epoch > epoch && speaks(s, e->slice))
+        service_lose(s, owner);
+    return moves_settle(s, e->slice);
+}
+
+/* Its giver is the sender; the rank stops to ask there. */
+static bool hear_moved(struct service *s, int from, const struct moves_entry *e)
+{
+    struct moving *of = &s->moves->slices[e->slice];
+
+    if (e->epoch > s->map.epoch[e->slice]) {
+        moves_change(s, e->slice, e->rank, e->epoch, true);
+        of->giver = from;
+    }
+    if (of->from == from && e->rank != s->rank)
+        moves_give_part(s, e->slice);
+    return moves_say(s, from, ASK_FENCE, e, 1, 0, 0);
+}
+
+static void hear_open(struct service *s, int from, const struct moves_entry *e)
+{
+    if (s->map.owner[e->slice] == from && s->map.epoch[e->slice] == e->epoch)
+        moves_shut(s, e->slice, false);
+}
+
+static bool hear_fenced(struct service *s, const struct moves_entry *e, int of)
+{
+    if (s->map.owner[e->slice] != s->rank || of >= s->place.size)
+        return true;
+    if (of == s->rank) {
+        moves_shut(s, e->slice, false);
+        s->moves->plan = true;
+        return true;
+    }
+    return moves_say(s, of, ASK_OPEN, e, 1, 0, 0);
+}
+
+/* --- rows that come --- */
+
+/* There is no memory for a slice that was to come: this rank wants no more. */
+static bool wants_no_more(struct service *s)
+{
+    struct moves_peer *own = &s->moves->peers[s->rank];
+
+    if (owned_slices(&s->map, s->rank) == OWNED_SLICES)
+        return true;
+    own->share = moves_full(s);
+    s->moves->plan = true;
+    return moves_say_all(s, ASK_SHARE, NULL, 0, (float)own->share);
+}
+
+static bool hear_begin(struct service *s, int from, const struct moves_entry *e,
+                       bool replica)
+{
+    struct moving *of = &s->moves->slices[e->slice];
+
+    if (of->from != NOBODY)
+        moves_give_part(s, e->slice);
+    if (moves_serves(s, e->slice))
+        return moves_say(s, from, ASK_REFUSED, e, 1, 0, 0);
+    if (moves_take_part(s, e->slice)) {
+        of->from = from;
+        of->complete = false;
+        return true;
+    }
+    if (!s->moves->said)
+        log_say(&s->log, DESCANT_WARNING, "no memory for more rows of tables, of which "
+                "rank %d has %s", from, replica ? "no replica here now" : "to keep some");
+    s->moves->said = true;
+    return moves_say(s, from, ASK_REFUSED, e, 1, 0, 0) && (replica || wants_no_more(s));
+}
+
+static const char *hear_rows(struct service *s, int from, const unsigned char *message,
+                             size_t bytes)
+{
+    struct ask_head head;
+    uint64_t row;
+
+    memcpy(&head, message, sizeof head);
+    if (head.table >= s->n_tables)
+        return "it sends rows of no table that there is";
+    struct owned *table = &s->tables[head.table];
+    size_t record = table->record * sizeof(float), each = sizeof row + record;
+    if (head.n == 0 || head.n > ASK_BYTES / each || bytes != sizeof head + head.n * each)
+        return "it sends another number of rows than it names";
+    const unsigned char *ids = message + sizeof head, *records = ids + head.n * sizeof row;
+    for (size_t k = 0; k < head.n; k++) {
+        memcpy(&row, ids + k * sizeof row, sizeof row);
+        if (!owned_has(table, row))
+            return "it sends a row that there is not";
+        if (s->moves->slices[owned_slice(table, row)].from != from)
+            continue;           /* there was no memory for it */
+        memcpy(s->row, records + k * record, record);
+        owned_part_set(table, row, s->row);
+    }
+    return NULL;
+}
+
+static bool hear_complete(struct service *s, int from, const struct moves_entry *e)
+{
+    struct moving *of = &s->moves->slices[e->slice];
+
+    if (of->from != from)
+        return true;
+    of->complete = true;
+    return moves_say(s, from, ASK_FOLLOWED, e, 1, 0, 0);
+}
+
+/* The slice is this rank's. Its callers may use it when their own FENCE has come. */
+static const char *hear_end(struct service *s, int from, const struct moves_entry *e)
+{
+    struct moving *of = &s->moves->slices[e->slice];
+
+    if (of->from != from || !of->complete || e->epoch <= s->map.epoch[e->slice])
+        return "it gives a slice that has not come";
+    of->from = NOBODY;
+    moves_change(s, e->slice, s->rank, e->epoch, true);
+    of->giver = from;
+    s->moves->heard = true;
+    moves_say_all(s, ASK_OWN, e, 1, 0);
+    return NULL;
+}
+
+/* --- all of these --- */
+
+static bool hear_one(struct service *s, int from, const struct ask_head *head,
+                     const struct moves_entry *e, const char **no_ask)
+{
+    struct moving *of = &s->moves->slices[e->slice];
+
+    switch ((int)head->kind) {
+    case ASK_MAP:
+    case ASK_OWN:
+        return learn(s, from, e);
+    case ASK_CLAIM:
+        return hear_claim(s, from, e);
+    case ASK_BEGIN:
+        return hear_begin(s, from, e, head->rate > 0);
+    case ASK_COMPLETE:
+        return hear_complete(s, from, e);
+    case ASK_FOLLOWED:
+        return moves_followed(s, e->slice, from);
+    case ASK_REFUSED:
+        moves_refused(s, e->slice, from);
+        break;
+    case ASK_DROP:
+        if (of->from == from)
+            moves_give_part(s, e->slice);
+        break;
+    case ASK_END:
+        *no_ask = hear_end(s, from, e);
+        break;
+    case ASK_MOVED:
+        return hear_moved(s, from, e);
+    case ASK_FENCE:
+        return moves_fenced(s, e->slice, from);
+    case ASK_FENCED:
+        return hear_fenced(s, e, (int)head->of);
+    case ASK_OPEN:
+        hear_open(s, from, e);
+        break;
+    default:
+        *no_ask = "it says what this version does not know";
+    }
+    return *no_ask == NULL;
+}
+
+/* The peer's share, and that it has said which slices have moved. */
+static bool hear_share(struct service *s, int from, const struct ask_head *head)
+{
+    struct moves_peer *peer = &s->moves->peers[from];
+    bool first = head->kind == ASK_MAP && !s->peers[from].mapped;
+
+    peer->share = (double)head->rate;
+    peer->counts = true;
+    s->moves->plan = true;
+    if (!first)
+        return true;
+    s->peers[from].mapped = true;
+    return route_waiting(s, from);
+}
+
+bool heard(struct service *s, int rank, const unsigned char *message, size_t bytes,
+           const char **no_ask)
+{
+    struct ask_head head;
+    struct moves_entry e;
+    bool shares, good = true;
+
+    memcpy(&head, message, sizeof head);
+    if (head.kind == ASK_SET) {
+        *no_ask = hear_rows(s, rank, message, bytes);
+        return *no_ask == NULL;
+    }
+    shares = head.kind == ASK_MAP || head.kind == ASK_SHARE;
+    if (head.n > OWNED_SLICES || bytes != sizeof head + head.n * sizeof e ||
+        (shares && !(head.rate >= 0 && head.rate <= 1e9f)))
+        *no_ask = "it says of slices what cannot be";
+    for (size_t k = 0; !*no_ask && good && k < head.n; k++) {
+        memcpy(&e, message + sizeof head + k * sizeof e, sizeof e);
+        if (e.slice >= OWNED_SLICES || e.rank >= s->place.size ||
+            e.rank >= OWNED_SLICES || e.epoch > UINT32_MAX - 8)
+            *no_ask = "it names no slice or rank that there is";
+        else
+            good = hear_one(s, rank, &head, &e, no_ask);
+    }
+    if (!*no_ask && good && shares)
+        good = hear_share(s, rank, &head);
+    return !*no_ask && good;
+}
+
+bool heard_too_early(struct service *s, const unsigned char *message, size_t bytes)
+{
+    struct ask_head head;
+    uint64_t row;
+    bool early = false;
+
+    if (bytes > ASK_BYTES || bytes < sizeof head)
+        return false;
+    memcpy(&head, message, sizeof head);
+    if (head.kind < ASK_FETCH || head.kind > ASK_COPY || head.table >= s->n_tables)
+        return false;
+    const struct owned *table = &s->tables[head.table];
+    size_t id = row_id_bytes(table);
+    if (head.n > (bytes - sizeof head) / id)
+        return false;
+    for (size_t k = 0; k < head.n; k++) {
+        row = 0;
+        memcpy(&row, message + sizeof head + k * id, id);
+        if (!owned_has(table, row))
+            return false;
+        int slice = owned_slice(table, row);
+        if (moves_serves(s, slice))
+            continue;
+        if (s->moves->slices[slice].from == NOBODY)
+            return false;
+        early = true;
+    }
+    return early;
+}
