@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { FEW = 6, SEEDS = 40, ROWS = RANKS_ROWS, WIDTH = RANKS_WIDTH };
+enum { ROWS = RANKS_ROWS, WIDTH = RANKS_WIDTH };
 
 /* ------------------------------------------------------------------ who is to have what */
 
@@ -339,14 +339,15 @@ END_TEST
 
 int main(void)
 {
+    int seeds = getenv("MOVES_MANY") ? atoi(getenv("MOVES_MANY")) : 40;
     TCase *map = new_case("map", 20), *worlds = new_case("worlds", 120);
 
     tcase_add_loop_test(map, few_slices_move, 0, 200);
-    tcase_add_loop_test(worlds, ranks_come_and_leave, 0, SEEDS);
-    tcase_add_loop_test(worlds, a_rank_reads_its_own_pushes, 0, SEEDS / 2);
-    tcase_add_loop_test(worlds, replicas_take_the_rows_of_the_dead, 0, SEEDS / 2);
-    tcase_add_loop_test(worlds, a_death_loses_little, 0, SEEDS);
-    tcase_add_loop_test(worlds, without_replicas_rows_die_with_their_owner, 0, SEEDS / 2);
+    tcase_add_loop_test(worlds, ranks_come_and_leave, 0, seeds);
+    tcase_add_loop_test(worlds, a_rank_reads_its_own_pushes, 0, seeds / 2);
+    tcase_add_loop_test(worlds, replicas_take_the_rows_of_the_dead, 0, seeds / 2);
+    tcase_add_loop_test(worlds, a_death_loses_little, 0, seeds);
+    tcase_add_loop_test(worlds, without_replicas_rows_die_with_their_owner, 0, seeds / 2);
     tcase_add_loop_test(worlds, nothing_moves_while_a_rank_holds, 0, 2);
     return run_cases(map, worlds, NULL);
 }

@@ -204,7 +204,7 @@ static int train(int rank, int size, int founders)
     }
     if (!good)
         return 4;
-    if (ends[rank] == PARTS && descant_part(job, 5) != DESCANT_OK)
+    if (ends[rank] == PARTS && descant_part(job, 30) != DESCANT_OK)
         return 8;
     if (ends[rank] != FINISHES)
         return descant_close(job) == DESCANT_OK ? 0 : 7;
@@ -430,7 +430,6 @@ START_TEST(rows_go_where_ranks_are)
 {
     moves = true;
     replica_s = _i % 2 ? 0.2 : 0;
-    age = _i == 2 ? 0.05 : 0;
     prepare(true);
     page->go_on = 1;
     begin(0, 2, 2);
@@ -774,7 +773,8 @@ END_TEST
 
 int main(void)
 {
-    TCase *jobs = new_case("jobs", 120), *refused = new_case("refused", 60);
+    TCase *jobs = new_case("jobs", 120), *moving = new_case("moves", 120),
+          *refused = new_case("refused", 60);
 
     find_self();
     tcase_add_loop_test(jobs, all_that_is_pushed_arrives_once, 0, 20);
@@ -787,12 +787,12 @@ int main(void)
     tcase_add_loop_test(jobs, a_trainer_that_is_killed_leaves_a_table_that_grows, 0, 3);
     tcase_add_test(refused, a_table_that_grows_has_rows_of_any_number);
     tcase_add_loop_test(jobs, what_is_settled_is_in_the_rows, 0, 2);
-    tcase_add_loop_test(jobs, rows_go_where_ranks_are, 0, 3);
-    tcase_add_loop_test(jobs, replicas_take_the_rows_of_one_that_is_killed, 0, 2);
+    tcase_add_loop_test(moving, rows_go_where_ranks_are, 0, 2);
+    tcase_add_loop_test(moving, replicas_take_the_rows_of_one_that_is_killed, 0, 2);
     tcase_add_test(refused, rows_that_cannot_move_are_refused);
     tcase_add_test(refused, calls_that_cannot_be_are_refused);
     tcase_add_test(refused, tables_that_differ_are_refused);
     tcase_add_test(refused, there_is_no_port_after_the_last);
     tcase_add_test(refused, a_star_has_no_owners);
-    return run_cases(jobs, refused, NULL);
+    return run_cases(jobs, moving, refused, NULL);
 }

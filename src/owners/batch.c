@@ -114,13 +114,15 @@ static struct descant_rows *take(struct service *s, size_t n, size_t width)
 
 /* --- by owner --- */
 
-/* Rows that have copies are read from them now. */
-static void look_at_copies(struct service *s, struct descant_rows *batch,
+/* Rows that have copies are read from them now. False: none may be used. */
+static bool look_at_copies(struct service *s, struct descant_rows *batch,
                            struct copies *copies)
 {
     const struct owned *table = batch->table;
     uint64_t now = s->now_ns(), cached = 0;
 
+    if (now < atomic_load(&s->copies_from_ns))
+        return false;
     for (size_t k = 0; k < batch->n; k++) {
         if (k + OWNED_AHEAD < batch->n)
             copies_ask_for(copies, batch->rows[k + OWNED_AHEAD]);
@@ -132,6 +134,7 @@ static void look_at_copies(struct service *s, struct descant_rows *batch,
         cached += use == COPY_READ;
     }
     owners_count(&s->stats.cached, cached);
+    return true;
 }
 
 /* Own rows that are on their way come behind all owners. */
@@ -295,7 +298,6 @@ static bool ask_one(const struct asking *a, int owner, size_t at, size_t n)
     put_ids(ask->message + sizeof head, batch, at, n);
     ask->bytes = sizeof head + ids;
     if (pushes) {
-        wait_for_room(a->s);
         put_gradients(ask->message + ask->bytes, batch, a->gradients, at, n);
         ask->bytes += n * row;
         post_push(a, ask, at, n);
@@ -391,12 +393,12 @@ static descant_status fetch(struct service *s, int table, const uint64_t *rows, 
         memcpy(batch->rows, rows, n * sizeof *rows);
     memset(batch->uses, COPY_FETCH, n);
     gate_in(s);
-    if (copies)
-        look_at_copies(s, batch, copies);
-    bool grouped = group(s, batch, copies != NULL);
+    if (copies && !look_at_copies(s, batch, copies))
+        copies = NULL;
+    bool good = group(s, batch, copies != NULL) && fetch_all(s, batch, copies);
     gate_out(s);
     owners_count(&s->stats.fetched, n);
-    if (!grouped || !fetch_all(s, batch, copies)) {
+    if (!good) {
         batch_let_go(s, batch);
         return DESCANT_MEMORY;
     }
@@ -458,11 +460,10 @@ static bool read_own(struct service *s, struct descant_rows *batch, size_t *left
     *left = s->moves && batch->version != s->map.version ? part_left(s, batch) : 0;
     if (!*left)
         owned_read(batch->table, batch->rows, batch->places + at, n, batch->block);
+    bool asked = !*left || ask_some(&rows, s->rank, at, at + *left);
     gate_out(s);
-    if (!*left)
-        return true;
-    bool asked = ask_some(&rows, s->rank, at, at + *left);
-    service_wake(s);
+    if (*left)
+        service_wake(s);
     return asked;
 }
 
@@ -484,24 +485,22 @@ float *batch_wait(struct service *s, struct descant_rows *batch)
     return batch->block;
 }
 
-/* Own rows are stepped. False: there is no memory. */
-static bool push_own(struct service *s, struct descant_rows *batch,
-                     const float *gradients, float rate)
+/* Own rows are stepped, and the others posted. False: there is no memory. */
+static bool push(const struct asking *a)
 {
-    size_t at, n, bad = 0;
+    struct service *s = a->s;
+    struct descant_rows *batch = a->batch;
+    size_t at, n, bad;
     uint64_t bad_row = 0;
 
-    gate_in(s);
-    bool grouped = !s->moves || batch->version == s->map.version ||
-                   group(s, batch, copies_of(s, batch->table) != NULL);
-    if (grouped) {
-        n = own(s, batch, &at);
-        bad = owned_push(batch->table, batch->rows, batch->places + at, n, gradients,
-                         rate, &bad_row);
-    }
-    gate_out(s);
+    if (s->moves && batch->version != s->map.version && !group(s, batch, a->copies != NULL))
+        return false;
+    bool pushed = push_all(a);
+    n = own(s, batch, &at);
+    bad = owned_push(batch->table, batch->rows, batch->places + at, n, a->gradients,
+                     a->rate, &bad_row);
     owners_bad(s, batch->table, bad, bad_row);
-    return grouped;
+    return pushed;
 }
 
 descant_status batch_push(struct service *s, struct descant_rows *batch,
@@ -512,7 +511,10 @@ descant_status batch_push(struct service *s, struct descant_rows *batch,
                                   .copies = copies_of(s, batch->table)};
 
     owners_count(&s->stats.pushed, batch->n);
-    bool pushed = push_own(s, batch, gradients, rate) && push_all(&pushes);
+    wait_for_room(s);
+    gate_in(s);
+    bool pushed = push(&pushes);
+    gate_out(s);
     batch_let_go(s, batch);
     int status = atomic_load(&s->status);
     return status ? (descant_status)status : pushed ? DESCANT_OK : DESCANT_MEMORY;

@@ -20,6 +20,7 @@ static bool learn(struct service *s, int from, const struct moves_entry *e)
 {
     struct moving *of = &s->moves->slices[e->slice];
     bool mine = moves_serves(s, e->slice) && !s->moves->slices[e->slice].left;
+    int old = s->map.owner[e->slice];
 
     if (from == e->rank) {
         of->says = from;
@@ -27,8 +28,11 @@ static bool learn(struct service *s, int from, const struct moves_entry *e)
     }
     if (speaks(s, e->slice) || e->epoch <= s->map.epoch[e->slice])
         return moves_settle(s, e->slice);
-    moves_change(s, e->slice, e->rank, e->epoch, false);
-    if (mine || of->from != NOBODY)     /* it had claimed it, or was to have it */
+    if (mine)                           /* it had claimed it */
+        return moves_yield(s, e->slice, e->rank, e->epoch);
+    if (!moves_change(s, e->slice, e->rank, e->epoch, false))
+        return false;
+    if (of->from == old)
         moves_give_part(s, e->slice);
     return true;
 }
@@ -44,10 +48,8 @@ static bool hear_claim(struct service *s, int from, const struct moves_entry *e)
         return service_fail(s, DESCANT_ENDED, "rank %d has taken the rows of this rank, "
                             "which the others have taken for dead", from);
     if (e->epoch == epoch && from < owner) {    /* which has claimed it, too */
-        moves_change(s, e->slice, from, epoch, false);
-        if (owner == s->rank)
-            moves_give_part(s, e->slice);
-        return true;
+        return owner == s->rank ? moves_yield(s, e->slice, from, epoch)
+                                : moves_change(s, e->slice, from, epoch, false);
     }
     if (of->claims == NOBODY || e->epoch > of->claimed ||
         (e->epoch == of->claimed && from < of->claims)) {
@@ -64,8 +66,10 @@ static bool hear_moved(struct service *s, int from, const struct moves_entry *e)
 {
     struct moving *of = &s->moves->slices[e->slice];
 
-    if (e->epoch > s->map.epoch[e->slice]) {
-        moves_change(s, e->slice, e->rank, e->epoch, true);
+    bool yields = e->epoch == s->map.epoch[e->slice] && s->map.owner[e->slice] == from;
+    if (e->epoch > s->map.epoch[e->slice] || yields) {
+        if (!moves_change(s, e->slice, e->rank, e->epoch, true))
+            return false;
         of->giver = from;
     }
     if (of->from == from && e->rank != s->rank)
@@ -73,10 +77,10 @@ static bool hear_moved(struct service *s, int from, const struct moves_entry *e)
     return moves_say(s, from, ASK_FENCE, e, 1, 0, 0);
 }
 
-static void hear_open(struct service *s, int from, const struct moves_entry *e)
+static bool hear_open(struct service *s, int from, const struct moves_entry *e)
 {
-    if (s->map.owner[e->slice] == from && s->map.epoch[e->slice] == e->epoch)
-        moves_shut(s, e->slice, false);
+    return s->map.owner[e->slice] != from || s->map.epoch[e->slice] != e->epoch ||
+           moves_shut(s, e->slice, false);
 }
 
 static bool hear_fenced(struct service *s, const struct moves_entry *e, int of)
@@ -84,10 +88,11 @@ static bool hear_fenced(struct service *s, const struct moves_entry *e, int of)
     if (s->map.owner[e->slice] != s->rank || of >= s->place.size)
         return true;
     if (of == s->rank) {
-        moves_shut(s, e->slice, false);
         s->moves->plan = true;
-        return true;
+        return moves_shut(s, e->slice, false);
     }
+    if (!s->peers[of].there)
+        s->moves->peers[of].opens[e->slice / 64] |= UINT64_C(1) << e->slice % 64;
     return moves_say(s, of, ASK_OPEN, e, 1, 0, 0);
 }
 
@@ -170,7 +175,7 @@ static const char *hear_end(struct service *s, int from, const struct moves_entr
     if (of->from != from || !of->complete || e->epoch <= s->map.epoch[e->slice])
         return "it gives a slice that has not come";
     of->from = NOBODY;
-    moves_change(s, e->slice, s->rank, e->epoch, true);
+    moves_change(s, e->slice, s->rank, e->epoch, true);         /* shut: serves nothing */
     of->giver = from;
     s->moves->heard = true;
     moves_say_all(s, ASK_OWN, e, 1, 0);
@@ -213,7 +218,10 @@ static bool hear_one(struct service *s, int from, const struct ask_head *head,
     case ASK_FENCED:
         return hear_fenced(s, e, (int)head->of);
     case ASK_OPEN:
-        hear_open(s, from, e);
+        return hear_open(s, from, e);
+    case ASK_SETTLED:
+        of->giver = of->giver == from ? NOBODY : of->giver;
+        s->moves->plan = true;
         break;
     default:
         *no_ask = "it says what this version does not know";

@@ -118,15 +118,20 @@ static double own_share(const struct service *s)
 
 bool moves_come(struct service *s, int rank)
 {
-    struct moves_entry moved[OWNED_SLICES];
-    int n = 0;
+    struct moves_entry moved[OWNED_SLICES], open[OWNED_SLICES];
+    struct moves_peer *peer = &s->moves->peers[rank];
+    int n = 0, n_open = 0;
 
-    s->moves->peers[rank] = (struct moves_peer){.counts = s->moves->peers[rank].counts,
-                                                .share = s->moves->peers[rank].share};
-    for (int slice = 0; slice < OWNED_SLICES; slice++)
+    for (int slice = 0; slice < OWNED_SLICES; slice++) {
+        int owner = s->map.owner[slice];
         if (s->map.epoch[slice])
-            moved[n++] = entry_of(s, slice, s->map.owner[slice]);
-    return moves_say(s, rank, ASK_MAP, moved, n, (float)own_share(s), 0);
+            moved[n++] = entry_of(s, slice, owner);
+        if (peer->opens[slice / 64] >> slice % 64 & 1 && owner == s->rank)
+            open[n_open++] = entry_of(s, slice, owner);
+    }
+    *peer = (struct moves_peer){.counts = peer->counts, .share = peer->share};
+    return moves_say(s, rank, ASK_MAP, moved, n, (float)own_share(s), 0) &&
+           moves_say(s, rank, ASK_OPEN, open, n_open, 0, 0);
 }
 
 /* --- the map --- */
@@ -139,13 +144,23 @@ static void shut_locked(struct service *s, int slice, bool shut)
     s->moves->routes = true;
 }
 
-void moves_shut(struct service *s, int slice, bool shut)
+/* Before this rank's callers may use a slice themselves, what they have posted of it is
+ * served: they read their own pushes. */
+static bool serve_posted(struct service *s, int slice)
+{
+    return s->map.owner[slice] != s->rank || s->map.shut[slice] ||
+           (route_all(s) && route_inbox(s));
+}
+
+bool moves_shut(struct service *s, int slice, bool shut)
 {
     if (s->map.shut[slice] == shut)
-        return;
+        return true;
     pthread_rwlock_wrlock(&s->gate);
     shut_locked(s, slice, shut);
+    bool good = serve_posted(s, slice);
     pthread_rwlock_unlock(&s->gate);
+    return good;
 }
 
 static void change_locked(struct service *s, int slice, int owner, uint32_t epoch,
@@ -159,11 +174,13 @@ static void change_locked(struct service *s, int slice, int owner, uint32_t epoc
     s->moves->plan = true;
 }
 
-void moves_change(struct service *s, int slice, int owner, uint32_t epoch, bool shut)
+bool moves_change(struct service *s, int slice, int owner, uint32_t epoch, bool shut)
 {
     pthread_rwlock_wrlock(&s->gate);
     change_locked(s, slice, owner, epoch, shut);
+    bool good = serve_posted(s, slice);
     pthread_rwlock_unlock(&s->gate);
+    return good;
 }
 
 bool moves_take_part(struct service *s, int slice)
@@ -227,8 +244,8 @@ static int neighbour(const struct service *s)
     return NOBODY;
 }
 
-/* Somebody else's rows of the slice are its, too. */
-static const struct follow *same_as(const struct moving *of, int which)
+/* The same rank gets the rows for another reason, too. */
+static struct follow *same_as(struct moving *of, int which)
 {
     for (int k = 0; k < TO_ALL; k++)
         if (k != which && of->to[k].rank == of->to[which].rank)
@@ -241,8 +258,10 @@ static bool drop(struct service *s, int slice, int which)
     struct moving *of = &s->moves->slices[slice];
     struct moves_entry entry = entry_of(s, slice, 0);
     int rank = of->to[which].rank;
-    bool same = same_as(of, which) != NULL;
+    struct follow *same = same_as(of, which);
 
+    if (rank != NOBODY && same && same->state == FOLLOW_ENDS)
+        *same = of->to[which];          /* which goes on with the copy */
     of->to[which].rank = NOBODY;
     return rank == NOBODY || same || moves_say(s, rank, ASK_DROP, &entry, 1, 0, 0);
 }
@@ -265,7 +284,7 @@ static bool set_follow(struct service *s, int slice, int which, int rank)
     if (!drop(s, slice, which))
         return false;
     *f = (struct follow){.rank = rank};
-    const struct follow *same = same_as(of, which);
+    struct follow *same = same_as(of, which);
     if (rank != NOBODY && same)         /* it has its rows, or gets them */
         f->state = same->state == FOLLOW_FOLLOWS ? FOLLOW_FOLLOWS : FOLLOW_ENDS;
     s->moves->rests = false;
@@ -289,7 +308,8 @@ static bool plan(struct service *s)
         owned_map_target(&s->map, shares, n, target);
     for (int slice = 0; good && slice < OWNED_SLICES; slice++) {
         bool mine = s->map.owner[slice] == s->rank && !s->map.shut[slice];
-        int to = sum > 0 && mine && moves ? target[slice] : NOBODY;
+        bool settled = m->slices[slice].giver == NOBODY;
+        int to = sum > 0 && mine && moves && settled ? target[slice] : NOBODY;
         int follows = mine && m->follow_s > 0 ? neighbour(s) : NOBODY;
         to = to != s->rank && to != NOBODY && s->peers[to].there && s->peers[to].mapped
                  ? to : NOBODY;
@@ -423,15 +443,29 @@ static void owe(struct service *s, int slice)
         }
 }
 
-static void end_owed(struct service *s, int slice)
+static bool end_owed(struct service *s, int slice)
 {
     struct moving *of = &s->moves->slices[slice];
+    int owner = s->map.owner[slice];
+    struct moves_entry entry = entry_of(s, slice, owner);
 
     if (!of->left || of->owed > 0)
-        return;
+        return true;
     of->left = false;
     s->moves->left--;
     moves_give_part(s, slice);
+    return owner == s->rank || moves_say(s, owner, ASK_SETTLED, &entry, 1, 0, 0);
+}
+
+/* Copies that are older than its leaving lack what this rank has pushed to its own. */
+static void let_copies_age(struct service *s)
+{
+    double age = 0;
+
+    for (int k = 0; k < s->n_tables; k++)
+        age = s->tables[k].shape.age > age ? s->tables[k].shape.age : age;
+    if (age > 0)
+        atomic_store(&s->copies_from_ns, s->now_ns() + (uint64_t)(age * 1e9));
 }
 
 static bool give(struct service *s, int slice)
@@ -444,6 +478,7 @@ static bool give(struct service *s, int slice)
     of->to[TO_FOLLOW].rank = of->to[TO_OLD].rank = NOBODY;
     bool good = send_changed(s, slice);
     change_locked(s, slice, to, entry.epoch, true);
+    let_copies_age(s);
     pthread_rwlock_unlock(&s->gate);
     of->to[TO_MOVE].rank = NOBODY;
     of->giver = s->rank;
@@ -451,6 +486,18 @@ static bool give(struct service *s, int slice)
     return good && moves_say(s, to, ASK_END, &entry, 1, 0, 0) &&
            moves_say_all(s, ASK_MOVED, &entry, 1, 0) &&
            moves_say(s, to, ASK_FENCED, &entry, 1, 0, s->rank);
+}
+
+bool moves_yield(struct service *s, int slice, int to, uint32_t epoch)
+{
+    struct moves_entry entry = {(uint16_t)slice, (uint16_t)to, epoch};
+
+    for (int k = 0; k < TO_ALL; k++)
+        s->moves->slices[slice].to[k].rank = NOBODY;
+    if (!moves_change(s, slice, to, epoch, false))
+        return false;
+    owe(s, slice);
+    return moves_say_all(s, ASK_MOVED, &entry, 1, 0);
 }
 
 bool moves_fenced(struct service *s, int slice, int rank)
@@ -464,9 +511,7 @@ bool moves_fenced(struct service *s, int slice, int rank)
         return true;
     *owes &= ~bit;
     of->owed--;
-    bool good = moves_say(s, entry.rank, ASK_FENCED, &entry, 1, 0, rank);
-    end_owed(s, slice);
-    return good;
+    return moves_say(s, entry.rank, ASK_FENCED, &entry, 1, 0, rank) && end_owed(s, slice);
 }
 
 bool moves_followed(struct service *s, int slice, int rank)
@@ -544,7 +589,8 @@ bool moves_pass_on(struct service *s, const struct read_ask *ask)
 static bool claim(struct service *s, int slice)
 {
     s->moves->slices[slice].from = NOBODY;
-    moves_change(s, slice, s->rank, s->map.epoch[slice] + 1, false);
+    if (!moves_change(s, slice, s->rank, s->map.epoch[slice] + 1, false))
+        return false;
     s->moves->heard = true;
     struct moves_entry entry = entry_of(s, slice, s->rank);
     return moves_say_all(s, ASK_CLAIM, &entry, 1, 0);
@@ -562,32 +608,32 @@ bool moves_settle(struct service *s, int slice)
     if (!gone && !unsure)
         return true;
     if (of->says != NOBODY && of->said >= epoch + gone && s->peers[of->says].there)
-        moves_change(s, slice, of->says, of->said, false);
-    else if (unsure && owner == s->rank)
-        moves_shut(s, slice, false);
-    else if (of->claims != NOBODY && s->peers[of->claims].there &&
-             (unsure || of->claimed > epoch))
-        moves_change(s, slice, of->claims, of->claimed, false);
-    else if (of->from == owner && of->complete && s->moves->follow_s > 0)
+        return moves_change(s, slice, of->says, of->said, false);
+    if (unsure && owner == s->rank)
+        return moves_shut(s, slice, false);
+    if (of->claims != NOBODY && s->peers[of->claims].there &&
+        (unsure || of->claimed > epoch))
+        return moves_change(s, slice, of->claims, of->claimed, false);
+    if (of->from == owner && of->complete && s->moves->follow_s > 0)
         return claim(s, slice);
-    else
-        moves_shut(s, slice, true);
-    return true;
+    return moves_shut(s, slice, true);
 }
 
 /* What had been on its way to or from the rank that has gone. */
-static void let_go(struct service *s, int slice, int rank)
+static bool let_go(struct service *s, int slice, int rank)
 {
     struct moving *of = &s->moves->slices[slice];
 
     for (int k = 0; k < TO_ALL; k++)
         of->to[k].rank = of->to[k].rank == rank ? NOBODY : of->to[k].rank;
+    if (of->giver == rank && s->map.owner[slice] == s->rank)
+        of->giver = NOBODY;
     if (of->from == rank)
         moves_give_part(s, slice);
-    if (s->moves->peers[rank].owes[slice / 64] >> slice % 64 & 1) {
-        of->owed--;
-        end_owed(s, slice);
-    }
+    if (!(s->moves->peers[rank].owes[slice / 64] >> slice % 64 & 1))
+        return true;
+    of->owed--;
+    return end_owed(s, slice);
 }
 
 enum moves_loss moves_go(struct service *s, int rank)
@@ -598,9 +644,8 @@ enum moves_loss moves_go(struct service *s, int rank)
     m->peers[rank].counts = false;
     m->plan = m->routes = m->heard = true;
     for (int slice = 0; slice < OWNED_SLICES; slice++) {
-        if (!moves_settle(s, slice))
+        if (!moves_settle(s, slice) || !let_go(s, slice, rank))
             return MOVES_FAILED;
-        let_go(s, slice, rank);
         lost |= s->map.owner[slice] == rank;
     }
     memset(m->peers[rank].owes, 0, sizeof m->peers[rank].owes);

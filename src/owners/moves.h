@@ -17,13 +17,15 @@
  *      passes the FENCE on (FENCED), and B tells C: OPEN. So what C asks B comes behind
  *      all that C had asked A: C reads its own pushes, no push is lost, and none comes
  *      twice. C may be A or B itself. Nobody waits for a C that is slow.
- *   4. When all have said FENCE, A gives the memory back.
+ *   4. When all have said FENCE, A gives the memory back, and tells B: SETTLED. Only then
+ *      B may give the slice away, so no push is on its way through two that had it.
  *
  * Replicas: with follow_s each owner lets the next rank that has a share follow its
  * slices by the same means, BEGIN to FOLLOWED; then it sends rows that have changed every
  * follow_s / 2. Where an owner dies, a rank that has all rows of a slice, as a replica or
  * since it was to have it, takes it (CLAIM); the pushes since the last rows came are lost.
- * Of two that do the lower rank has it. Asks wait until then, and are sent anew. Where
+ * Of two that do the lower rank has it, and the other passes on what it is asked, as if it
+ * had given it (3). Asks wait until then, and are sent anew. Where
  * nobody claims, rows are lost, and the job ends; without replicas at once.
  *
  * Who comes late begins with the map of the start, and hears from each rank what has
@@ -44,7 +46,7 @@ enum moves_kind {
     ASK_BEGIN,                          /* rate: 1: as a replica */
     ASK_COMPLETE, ASK_FOLLOWED, ASK_REFUSED, ASK_DROP, ASK_END, ASK_MOVED, ASK_FENCE,
     ASK_FENCED,                         /* of: whose FENCE */
-    ASK_OPEN, ASK_OWN, ASK_CLAIM,
+    ASK_OPEN, ASK_SETTLED, ASK_OWN, ASK_CLAIM,
     MOVES_END
 };
 _Static_assert((int)MOVES_END <= (int)ASK_KINDS, "room for their numbers");
@@ -81,8 +83,8 @@ struct moving {
     int owed;                           /* so many */
     int from;                           /* who sends it to this rank; NOBODY */
     bool complete;                      /* from: all has come */
-    int giver;                          /* who has given it to its owner, which has not
-                                           said OPEN; NOBODY */
+    int giver;                          /* who has given it to its owner, and may still
+                                           pass something on; NOBODY */
     int says, claims;                   /* who has said that it has it, or claims it;
                                            NOBODY, */
     uint32_t said, claimed;             /* and its epoch then */
@@ -91,7 +93,9 @@ struct moving {
 struct moves_peer {
     double share;
     bool counts;                        /* it may have slices, by its share */
-    uint64_t owes[OWNED_SLICES / 64];   /* slices of which it has not said FENCE */
+    uint64_t owes[OWNED_SLICES / 64];   /* slices of which it has not said FENCE, */
+    uint64_t opens[OWNED_SLICES / 64];  /* and of which it is to hear OPEN when it is
+                                           there: its FENCE has come before it */
 };
 
 struct moves {                          /* the turning thread's, but for what says else */
@@ -151,8 +155,11 @@ bool moves_say(struct service *s, int rank, int kind, const struct moves_entry *
                int n, float rate, int of);
 bool moves_say_all(struct service *s, int kind, const struct moves_entry *entries, int n,
                    float rate);
-void moves_shut(struct service *s, int slice, bool shut);
-void moves_change(struct service *s, int slice, int owner, uint32_t epoch, bool shut);
+bool moves_shut(struct service *s, int slice, bool shut);
+bool moves_change(struct service *s, int slice, int owner, uint32_t epoch, bool shut);
+/* A slice that this rank has claimed is another's. Those that have asked here for it are
+ * told as if it were given. */
+bool moves_yield(struct service *s, int slice, int to, uint32_t epoch);
 bool moves_fenced(struct service *s, int slice, int rank);
 bool moves_followed(struct service *s, int slice, int rank);
 void moves_refused(struct service *s, int slice, int rank);

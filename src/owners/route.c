@@ -192,6 +192,8 @@ bool route_waiting(struct service *s, int rank)
     return route_list(s, list);
 }
 
+/* Those that wait for a peer were posted before those that are held: what is held now was
+ * shut when it came, and would else have gone to the peer's list. */
 bool route_all(struct service *s)
 {
     struct ask *held = s->moves->held;
@@ -199,11 +201,10 @@ bool route_all(struct service *s)
 
     s->moves->held = NULL;
     s->moves->last = &s->moves->held;
-    good = route_list(s, held);
     for (int k = 0; good && k < s->place.size; k++)
         if (s->peers[k].waiting)
             good = route_waiting(s, k);
-    return good;
+    return good && route_list(s, held);
 }
 
 bool route_ended(struct service *s, struct ask *ask, const struct link_ended *ended)

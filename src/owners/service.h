@@ -26,9 +26,10 @@
  * under way is given back by service_fini alone, once the link is closed.
  *
  * Where slices move, the turning thread alone changes the map and the tables' parts, and
- * holds `gate` to write; callers hold it to read while they use either, and never while
- * they wait. What a caller has grouped by the map has the map's version, and is grouped
- * anew where that has changed. */
+ * holds `gate` to write; callers hold it to read while they use either and until they
+ * have posted what follows from it, and never while they wait. So before a slice becomes
+ * this rank's, all that its callers have posted of it can be served. What a caller has
+ * grouped by the map has the map's version, and is grouped anew where that has changed. */
 #ifndef SERVICE_H
 #define SERVICE_H
 
@@ -38,8 +39,8 @@
 #include <pthread.h>
 
 enum { ASK_BYTES = 32 << 10 };          /* of an ask or an answer, at most */
-enum { ASKS_QUEUED = 32 << 20 };        /* bytes of pushes' asks on their way, before a
-                                           push waits */
+enum { ASKS_QUEUED = 32 << 20 };        /* bytes of pushes' asks on their way, before the
+                                           next push waits */
 enum { ASK_LEAST = 1 << 10, ASK_SIZES = 6 };    /* room of asks: 1, 2, 4 … 32 KiB */
 enum { OWNERS_LANES = 16 };             /* asks of one peer that this rank has room for */
 enum { OWNERS_ANSWERS = 256 };          /* to one peer at a time */
@@ -171,6 +172,9 @@ struct service {
     _Atomic bool past_copies;           /* fetches go to the owners. Set once, by
                                            service_past_copies; a fetch that reads it
                                            earlier may still use copies */
+    _Atomic uint64_t copies_from_ns;    /* until then fetches use none: rows that this rank
+                                           has stepped as its own have gone. Set by the
+                                           turning thread, with the gate to write */
     pthread_mutex_t lock;               /* guards the next four lines */
     struct descant_rows *free, *made;   /* made: all, for fini */
     struct ask *inbox, **inbox_last;

@@ -202,6 +202,8 @@ static const char *unmovable(const struct descant *job, const struct link_place 
     for (size_t k = 0; k < o->n; k++) {
         if (o->tables[k].shape.grows)
             return "a table of the job grows, and its rows stay where they are";
+        if (o->tables[k].shape.age > 0)
+            return "a table of the job has copies of its hot rows: let age be 0";
         if (o->tables[k].record > OWNED_COPIED)
             return "a row with its optimizer's state has more than 8191 floats";
     }

@@ -153,16 +153,6 @@ float *rows_come(int rank, struct descant_rows *batch)
 
     for (int k = 0; k < 1000 && !batch_here(s, batch) && !atomic_load(&s->status); k++)
         rows_run(1000000);
-    if (!batch_ready(batch) && getenv("ROWS_DEBUG")) {
-        fprintf(stderr, "rank %d: missing %u, shut %d held %p\n%s", rank, atomic_load(&batch->missing), s->moves->shut, (void *)s->moves->held, rows_logged);
-        for (int k = 0; k < rows_n; k++) {
-            struct service *x = &rows_sides[k].service;
-            if (!rows_sides[k].open) continue;
-            fprintf(stderr, "  %d: status %d shut %d left %d slices %zu rests %d plan %d queued %zu\n", k, x->status, x->moves->shut, x->moves->left, owned_slices(&x->map, k), x->moves->rests, x->moves->plan, x->moves->queued);
-            for (int p = 0; p < rows_n; p++) fprintf(stderr, "     peer %d: there %d mapped %d waiting %p opened %d served %d done %d\n", p, x->peers[p].there, x->peers[p].mapped, (void*)x->peers[p].waiting, (int)x->peers[p].opened, (int)x->peers[p].served, x->peers[p].done);
-            for (int q = 0, c = 0; q < 1024 && c < 4; q++) if (x->map.shut[q]) c++, fprintf(stderr, "     slice %d shut owner %d epoch %u giver %d says %d from %d\n", q, x->map.owner[q], x->map.epoch[q], x->moves->slices[q].giver, x->moves->slices[q].says, x->moves->slices[q].from);
-        }
-    }
     return batch_ready(batch) ? batch_wait(s, batch) : NULL;
 }
 
