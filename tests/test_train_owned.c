@@ -141,11 +141,6 @@ START_TEST(what_cannot_be_is_said)
     o.table_memory = 0;
     ck_assert_int_ne(train(&o, &result), 0);
     says("--rows grow needs --table-memory");
-    o.table_memory = 1 << 30;
-    o.tables = TABLES_SHARD;
-    o.checkpoint = model_file;
-    ck_assert_int_ne(train(&o, &result), 0);
-    says("--rows grow has no checkpoints yet");
     o = of_job();
     o.on_term = ON_TERM_LEAVE;
     ck_assert_int_ne(train(&o, &result), 0);

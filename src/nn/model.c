@@ -119,6 +119,11 @@ size_t model_table_rows(const struct model *model)
     return model->n_rows;
 }
 
+uint64_t model_rows_end(const struct model *model)
+{
+    return model->shape.grows ? (uint64_t)model->n_tables << 32 : model->n_rows;
+}
+
 int model_table_width(const struct model *model)
 {
     return model->row_width;

@@ -74,7 +74,8 @@ static struct shard_shape shape_of(const struct trainer *t)
     int width = model_table_width(t->model);
 
     return (struct shard_shape){
-        .rows = model_table_rows(t->model),
+        .rows = model_rows_end(t->model),
+        .grows = model_shape(t->model)->grows,
         .width = (size_t)width,
         .record = (size_t)width + optimizer_row_floats(&t->optimizer, 1, width),
         .seed = (uint64_t)t->options->seed,
