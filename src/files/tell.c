@@ -102,8 +102,9 @@ static bool say_shards(FILE *out, const struct safetensors *file, const char *pa
         else if (bad++ == 0)
             snprintf(why, sizeof why, "%s", descant_last_error());
     }
-    say(out, "tables", "%llu trained rows in %d shard%s of generation %llu",
-        (unsigned long long)rows, s->n, many(s->n), (unsigned long long)s->generation);
+    say(out, "tables", "%llu trained rows in %d shard%s of generation %llu%s",
+        (unsigned long long)rows, s->n, many(s->n), (unsigned long long)s->generation,
+        strcmp(text_of(file, "rows"), "grow") == 0 ? ": a row for each id" : "");
     if (bad)
         say(out, "shards", "%d of %d cannot be used: %s", bad, s->n, why);
     else
@@ -124,8 +125,11 @@ static void say_shard(FILE *out, const struct safetensors *file,
         said->of.n);
     say(out, "checkpoint", "%s beside it, generation %llu, id %016llx", said->of.base,
         (unsigned long long)said->of.generation, (unsigned long long)said->of.id);
-    say(out, "tables", "%llu rows of %zu floats, of which it has %zu", said->table_rows,
-        said->width, n);
+    if (said->grows)
+        say(out, "tables", "%zu rows of %zu floats, a row for each id", n, said->width);
+    else
+        say(out, "tables", "%llu rows of %zu floats, of which it has %zu",
+            said->table_rows, said->width, n);
     say(out, "optimizer", "of tables %s", said->optimizer);
 }
 
@@ -171,7 +175,8 @@ static void say_tensors(FILE *out, const struct safetensors *file)
 
     for (size_t k = 0; k < safetensors_count(file); k++) {
         const struct safetensor *t = safetensors_at(file, k);
-        floats += is_of_run(t) ? 0 : t->bytes / sizeof(float);
+        floats += is_of_run(t) || t->type != SAFETENSORS_F32 ? 0
+                                                             : t->bytes / sizeof(float);
         kept += is_of_run(t) ? t->bytes : 0;
         non_zero += thinned && !is_of_run(t) ? count_non_zero(t) : 0;
         n += !is_of_run(t);
