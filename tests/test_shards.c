@@ -5,6 +5,7 @@
  * shards are of slightly different moments, in many orders of events. */
 #include "harness/folder.h"
 #include "harness/suite.h"
+#include "run/saved_rows.h"
 #include "run/shards.h"
 #include "train/cut.h"
 
@@ -522,6 +523,73 @@ START_TEST(what_cannot_be_poured_leaves_what_was_there)
 }
 END_TEST
 
+/* FILE, which names one shard. */
+static struct safetensors *file_of_shard(const struct shards *s)
+{
+    char text[400];
+    struct safetensors *of;
+    const struct safetensor t = {.name = "descant.shards", .type = SAFETENSORS_U64, .n_dims = 1,
+                                 .dims = {1}, .data = s->rows, .bytes = 8};
+    shards_text(s, text, sizeof text);
+    const struct safetensors_text texts[] = {
+        {"shards", text}, {"table-optimizer", "rowwise-adagrad"}, {"seed", "5"}};
+    ck_assert_int_eq(safetensors_write(file(), NULL, &t, 1, texts, N(texts), NULL), DESCANT_OK);
+    ck_assert_int_eq(safetensors_open(&of, file(), NULL), DESCANT_OK);
+    return of;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* An index of the shard finds each row once, in its newest state. */
+START_TEST(saved_rows_are_found_by_their_ids)
+{
+    static struct found f;
+    static uint64_t sorted[SLOTS];
+    struct shards one = {.generation = 3, .id = 7, .n = 1, .base = "m.st", .rows = counts};
+    const struct model_shape as = {.kind = MODEL_DLRM, .n_dense = 1, .n_fields = TABLES,
+                                   .n_classes = 1, .grows = true, .width = 2};
+    const struct optimizer optimizer = {.rows = ROWS_ROWWISE_ADAGRAD};
+    struct model *model;
+    struct saved_rows *rows;
+    struct shard shard;
+    memset(&f, 0, sizeof f);
+    fill_slots(1001);
+    slots.moves = true;
+    ck_assert_int_eq(shard_write(&one, file(), 0, &of_slots, &counts[0], NULL), DESCANT_OK);
+    ck_assert_int_eq(shard_open(&shard, &one, file(), 0, &growing, NULL), DESCANT_OK);
+    ck_assert_int_eq(shard_each(&shard, find, &f, NULL), DESCANT_OK);
+    shard_close(&shard);
+    ck_assert_int_eq(model_create(&model, &as, NULL), DESCANT_OK);
+    struct safetensors *of = file_of_shard(&one);
+    const struct checkpoint c = {.file = of, .path = file(), .shards = one};
+    for (int k = 1; k <= 3; k++) {
+        memory_fail_at(k);
+        ck_assert_int_eq(saved_rows_open(&rows, &c, model, &optimizer), DESCANT_MEMORY);
+    }
+    memory_fail_at(0);
+    ck_assert_int_eq(saved_rows_open(&rows, &c, model, &optimizer), DESCANT_OK);
+    size_t n = saved_rows_count(rows);
+    ck_assert(n < f.n && n > f.n / 2);
+    saved_rows_sorted(rows, sorted);
+    for (size_t k = 1; k < n; k++)
+        ck_assert_uint_lt(sorted[k - 1], sorted[k]);
+    for (size_t k = 0; k < f.n; k++) {
+        const float *state, *row = saved_rows_at(rows, f.rows[k], &state);
+        ck_assert(row && row[0] == (float)(f.rows[k] % 1000) && row[1] >= f.version[k]);
+        ck_assert_ptr_eq(state, row + 2);
+        ck_assert_ptr_nonnull(bsearch(&f.rows[k], sorted, n, sizeof *sorted, ascending));
+        ck_assert_ptr_null(saved_rows_at(rows, f.rows[k] ^ UINT64_C(1) << 31, NULL));
+    }
+    saved_rows_close(rows);
+    safetensors_close(of);
+    model_destroy(model);
+}
+END_TEST
+
 START_TEST(other_kinds_of_shards_are_refused)
 {
     struct shard_shape as = growing;
@@ -873,6 +941,7 @@ int main(void)
     tcase_add_loop_test(grown, rows_that_come_and_go_do_no_harm, 0, 3);
     tcase_add_test(grown, a_grown_shard_may_have_no_rows);
     tcase_add_loop_test(grown, what_cannot_be_poured_leaves_what_was_there, 0, 2);
+    tcase_add_test(grown, saved_rows_are_found_by_their_ids);
     tcase_add_test(grown, other_kinds_of_shards_are_refused);
     TCase *cuts = new_case("cuts", 60);
     tcase_add_test(cuts, each_cut_has_what_was_pushed_before_it);
