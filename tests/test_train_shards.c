@@ -228,6 +228,7 @@ START_TEST(a_merged_checkpoint_has_the_same_bits)
     o.checkpoint = model_file;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_msg(program("merge %s %s", model_file, merged) == 0, "%s", err_text);
+    ck_assert_ptr_nonnull(strstr(out_text, "merged.safetensors: 52000 rows in 26 tables, "));
     same_tensors(plain, merged);
     same_text(merged, "tables", "replicate");
     like(evaluated(merged), r.held_out.loss);
@@ -328,6 +329,10 @@ START_TEST(a_merged_one_has_its_rows_by_table)
     }
     safetensors_list(file, "descant.table_optimizer", SAFETENSORS_F32, &n);
     ck_assert_uint_eq(n, all * 4);
+    char line[64];
+    snprintf(line, sizeof line, ": %llu rows in 26 tables, a row for each id, ",
+             (unsigned long long)all);
+    ck_assert_msg(strstr(out_text, line) != NULL, "%s", out_text);
     safetensors_close(file);
     like(evaluated(merged), r.held_out.loss);
     ck_assert_int_eq(program("predict --checkpoint %s --data %s --out %s", model_file, held_out,

@@ -225,7 +225,21 @@ static descant_status look_at(const char *path, const char *to, const struct log
     return status;
 }
 
-bool file_merge(const char *path, const char *to, const struct log *log)
+static void say_written(FILE *out, const struct saved *saved, const char *to)
+{
+    size_t n, rows = model_table_rows(saved->model);
+    struct stat of = {0};
+
+    model_tables(saved->model, &n);
+    if (saved->rows)
+        rows = saved_rows_count(saved->rows);
+    stat(to, &of);
+    fprintf(out, "%s: %zu rows in %zu table%s%s, %lld bytes\n", to, rows, n,
+            n == 1 ? "" : "s", saved->rows ? ", a row for each id" : "",
+            (long long)of.st_size);
+}
+
+bool file_merge(const char *path, const char *to, FILE *out, const struct log *log)
 {
     struct saved saved;
     struct lock lock = {0};
@@ -237,6 +251,8 @@ bool file_merge(const char *path, const char *to, const struct log *log)
     if (status == DESCANT_OK)
         status = write_merged(&saved, to, log);
     lock_give(&lock);
+    if (status == DESCANT_OK)
+        say_written(out, &saved, to);
     saved_close(&saved);
     return status == DESCANT_OK;
 }

@@ -213,7 +213,7 @@ class Peers(unittest.TestCase):
             self.assertEqual([(p["rank"], p["values"]) for p in sync.peers()], [(0, [])])
             sync.show(*range(12))
             self.assertEqual(sync.peers()[0]["values"], list(range(12)))
-            with self.assertRaisesRegex(descant.Error, "12 at most"):
+            with self.assertRaisesRegex(descant.Error, "16 at most"):
                 sync.show(*range(13))
             sync.show()
             self.assertEqual(sync.peers()[0]["values"], [])
