@@ -391,6 +391,47 @@ START_TEST(less_memory_is_told)
 }
 END_TEST
 
+/* What info prints behind a line's name. */
+static double told_of(const char *file, const char *name)
+{
+    ck_assert_int_eq(program("info %s", file), 0);
+    const char *at = strstr(out_text, name);
+    ck_assert_msg(at != NULL, "no %s: %s", name, out_text);
+    while (*at && !(*at >= '0' && *at <= '9'))
+        at++;
+    return strtod(at, NULL);
+}
+
+/* Shards and one file tell the same of their rows; a quarter of the rows has more collisions. */
+START_TEST(info_tells_of_collisions)
+{
+    static char merged[96];
+    struct train_options o = grown_alone(0);
+    struct train_result r;
+    snprintf(merged, sizeof merged, "%s", in_folder("merged.safetensors"));
+    double shared[2], rows[2], live = 0;
+    o.table_memory = 0;
+    for (int k = 0; k < 2; k++) {
+        o.rows = k ? 500 : 2000;
+        ck_assert_msg(train(&o, &r) == 0, "%s", said);
+        merge(model_file, merged);
+        rows[k] = told_of(model_file, "rows trained");
+        shared[k] = told_of(model_file, "share a row");
+        ck_assert_double_eq_tol(told_of(merged, "rows trained"), rows[k], 0.02);
+        ck_assert_double_eq_tol(told_of(merged, "share a row"), shared[k], 0.1);
+    }
+    ck_assert(rows[1] > 2 * rows[0] && shared[1] > 2 * shared[0] && shared[0] > 1);
+    const char *ids = strstr(out_text, "% of about ");
+    ck_assert_ptr_nonnull(ids);
+    double told = strtod(ids + 11, NULL);
+    o = grown_alone(0);
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    live = told_of(model_file, "\ntables");       /* each id has its row: so many there are */
+    ck_assert_double_eq_tol(told / live, 1, 0.1);
+    ck_assert_ptr_null(strstr(out_text, "share a row"));
+}
+END_TEST
+
 START_TEST(info_tells_of_shards)
 {
     struct how how = {3, TABLES_SHARD, NULL, _i};
@@ -645,6 +686,7 @@ int main(void)
     tcase_add_test(grown, a_merged_one_has_its_rows_by_table);
     tcase_add_test(grown, tables_of_the_other_kind_are_refused);
     tcase_add_test(grown, less_memory_is_told);
+    tcase_add_test(grown, info_tells_of_collisions);
     tcase_add_checked_fixture(kills, set_up, remove_folder);
     tcase_add_loop_test(kills, a_killed_run_goes_on, 0, 6);
     tcase_add_checked_fixture(faults, set_up, remove_folder);

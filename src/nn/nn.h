@@ -77,6 +77,7 @@ struct rows_born {
     size_t zeros;
     double spread;
 };
+struct rows_born rows_born_of(enum model_kind kind, size_t row_width);
 struct rows_born model_rows_born(const struct model *model);
 /* linear, fm: the score that an example without features has; others leave w alone. */
 void model_set_intercept(const struct model *model, float *w, double score);
