@@ -7,7 +7,6 @@
  * which they are written as one line of JSON (src/report/log.c reads its keys) and as
  * rows of text. A figure that a run does not have is NaN: null in the log, and no row in
  * the text. */
-#include "kernels/wire.h"
 #include "run/summary.h"
 #include "train/monitor.h"
 
@@ -171,6 +170,7 @@ static void print_grown(struct trainer *t)
 /* How rows travelled, where that is not as it is without options. */
 static void print_rows(struct trainer *t)
 {
+    static const char *const wires[] = {"f32", "bf16", "q8"};   /* as in owned.c */
     const struct train_options *o = t->options;
     int wire = o->rows_wire ? o->rows_wire - 1 : o->plan_wire;
     char age[32];
@@ -178,7 +178,7 @@ static void print_rows(struct trainer *t)
     if (!t->owned)
         return;
     if (t->deals && wire)
-        fprintf(t->out, "  %-26s %s\n", "wire of rows", wire_names[wire]);
+        fprintf(t->out, "  %-26s %s\n", "wire of rows", wires[wire]);
     if (t->deals && o->rows_age > 0) {
         snprintf(age, sizeof age, "%.6g s", o->rows_age);
         fprintf(t->out, "  %-26s %s\n", "age of copied rows", age);
