@@ -376,6 +376,64 @@ START_TEST(tables_of_the_other_kind_are_refused)
 }
 END_TEST
 
+static void bend(const char *path, const char *name, size_t at, const void *bytes, size_t n)
+{
+    struct safetensors *file;
+    size_t all;
+    ck_assert_int_eq(safetensors_open(&file, path, NULL), DESCANT_OK);
+    const struct safetensor *t = safetensors_find(file, name),
+                            *last = safetensors_at(file, safetensors_count(file) - 1);
+    long back = (const char *)last->data + last->bytes - (const char *)t->data;
+    safetensors_close(file);
+    char *whole = get_file(path, &all);
+    memcpy(whole + all - back + at, bytes, n);
+    put_file(path, whole, all);
+    free(whole);
+}
+
+/* A merged file that is torn, or has numbers that no run writes; a disk that is full. */
+START_TEST(a_bad_merged_file_is_refused)
+{
+    static char merged[96];
+    const uint64_t id = UINT64_C(1) << 32;
+    const float bad = NAN;
+    struct train_options o = grown_alone(0);
+    struct train_result r;
+    size_t n;
+    snprintf(merged, sizeof merged, "%s", in_folder("merged.safetensors"));
+    o.examples = 2000;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    merge(model_file, merged);
+    char *whole = get_file(merged, &n);
+    static const char *const names[] = {"tables.3.ids", "tables.3.weight",
+                                        "descant.table_optimizer"};
+    static const char *const words[] = {"has the id 4294967296, which no data has",
+                                        "a row of tables.3.weight has NaN or Inf",
+                                        "has NaN or Inf"};
+    for (int k = 0; k < N(names); k++) {
+        put_file(merged, whole, n);
+        bend(merged, names[k], 16, k ? (const void *)&bad : &id, k ? sizeof bad : sizeof id);
+        ck_assert_int_eq(program("eval --checkpoint %s --data %s", merged, held_out), 1);
+        ck_assert_msg(strstr(err_text, words[k]) != NULL, "%s", err_text);
+        o.resume = true;
+        o.checkpoint = merged;
+        ck_assert_int_ne(train(&o, &r), 0);
+        says(words[k]);
+    }
+    put_file(merged, whole, n - 8);
+    ck_assert_int_eq(program("eval --checkpoint %s --data %s", merged, held_out), 1);
+    ck_assert_ptr_nonnull(strstr(err_text, "torn"));
+    free(whole);
+    struct rlimit limit = {(rlim_t)n / 2, (rlim_t)n};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert_int_eq(program("merge %s %s", model_file, in_folder("no")), 1);
+    ck_assert_ptr_nonnull(strstr(err_text, "File too large"));
+    no_file(in_folder("no"));
+    no_file(in_folder("no.tmp"));
+    ck_assert(isfinite(evaluated(model_file)));
+}
+END_TEST
+
 /* There are more rows in the checkpoint than the next run has room for. */
 START_TEST(less_memory_is_told)
 {
@@ -685,6 +743,7 @@ int main(void)
     tcase_add_loop_test(grown, a_grown_run_goes_on_with_the_same_bits, 0, N(optimizers));
     tcase_add_test(grown, a_merged_one_has_its_rows_by_table);
     tcase_add_test(grown, tables_of_the_other_kind_are_refused);
+    tcase_add_test(grown, a_bad_merged_file_is_refused);
     tcase_add_test(grown, less_memory_is_told);
     tcase_add_test(grown, info_tells_of_collisions);
     tcase_add_checked_fixture(kills, set_up, remove_folder);

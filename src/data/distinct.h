@@ -21,7 +21,7 @@ double distinct_count(const struct distinct *d);
 
 /* The share of n ids that have their row with another one. */
 double collisions_share(double n, double rows);
-/* As many ids, in the mean, use so many rows. All rows: it is the least of what may be. */
+/* As many ids, in the mean, use so many rows; of all rows, the fewest that do. */
 double collisions_ids(double used, double rows);
 
 #endif

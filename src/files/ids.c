@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Ids and rows. A table of fixed rows takes an id to a row by its hash, and two ids in one
- * row share its weights. How many do follows from two numbers, for hashes are even: of n
- * ids in r rows, an id has a row to itself with the probability (1 - 1/r)^(n - 1).
+/* Ids and rows. A table of fixed rows takes an id to a row by its hash, and two ids in
+ * one row share its weights. How many do follows from two numbers, for hashes are even:
+ * of n ids in r rows, an id has a row to itself with the probability (1 - 1/r)^(n - 1).
  *
  * Data has its ids, whose number is estimated. A checkpoint has rows, and not the ids
  * that they were trained for; but n ids use r (1 - (1 - 1/r)^n) rows in the mean, so the
@@ -92,8 +92,8 @@ void ids_say(const struct ids_seen *ids, const struct data_shape *shape, FILE *o
     }
     if (ids->lacks || fields == 0)
         return;
-    say(out, "different ids", "about %.0f%s, up to %.0f in a field (standard error %.1f %% "
-        "of a field's)", all, shape->plain_ids ? "" : ", hashed", most,
+    say(out, "different ids", "about %.0f%s, up to %.0f in a field (standard error "
+        "%.1f %% of a field's)", all, shape->plain_ids ? "" : ", hashed", most,
         100 * DISTINCT_ERROR);
     if (shape->plain_ids)
         return;

@@ -88,7 +88,8 @@ struct grown {
 static void add_stream(struct contents *c, const char *name, size_t n,
                        struct row_stream *stream)
 {
-    struct safetensor *t = contents_add(c, name, SAFETENSORS_F32, NULL, n * stream->width);
+    struct safetensor *t =
+        contents_add(c, name, SAFETENSORS_F32, NULL, n * stream->width);
 
     t->n_dims = 2;
     t->dims[0] = n;

@@ -90,53 +90,66 @@ void checkpoint_ids_name(const struct tensor *table, char *name, size_t room)
                   ? 1 + (int)strcspn(table->name + 7, ".") : 0), table->name);
 }
 
+/* Bytes that a training run could not have written. */
 static descant_status check_grown(const struct checkpoint *c, const struct grown_rows *g,
-                                  size_t width, const char *name)
+                                  const char *name)
 {
+    bool finite = true;
+
     for (size_t k = 0; k < g->n; k++)
         if (g->ids[k] > UINT32_MAX)
             return log_fail(c->log, DESCANT_CORRUPT, "%s: %s has the id %" PRIu64
                             ", which no data has", c->path, name, g->ids[k]);
-    for (size_t k = 0; k < g->n * width; k++)
-        if (!isfinite(g->values[k]))
-            return log_fail(c->log, DESCANT_CORRUPT, "%s: %s: row %" PRIu64
-                            " has NaN or Inf", c->path, name, g->ids[k / width]);
-    return DESCANT_OK;
+    for (size_t k = 0; k < g->n * g->width; k++)
+        finite &= isfinite(g->values[k]) != 0;
+    for (size_t k = 0; k < g->n * g->n_state; k++)
+        finite &= isfinite(g->state[k]) != 0;
+    return finite ? DESCANT_OK
+                  : log_fail(c->log, DESCANT_CORRUPT, "%s: a row of %s has NaN or Inf",
+                             c->path, name);
+}
+
+/* The ids and the values of one table; false: they are not there, or do not fit. */
+static bool find_grown(const struct checkpoint *c, const struct tensor *table,
+                       struct grown_rows *g)
+{
+    char name[sizeof table->name];
+    const struct safetensor *have = safetensors_find(c->file, table->name);
+
+    checkpoint_ids_name(table, name, sizeof name);
+    g->ids = safetensors_list(c->file, name, SAFETENSORS_U64, &g->n);
+    if (!g->ids || !have || have->type != SAFETENSORS_F32 || have->n_dims != 2 ||
+        have->dims[0] != g->n || have->dims[1] != g->width)
+        return false;
+    g->values = have->data;
+    return true;
 }
 
 descant_status checkpoint_grown(const struct checkpoint *c, const struct model *model,
                                 const struct optimizer *optimizer, struct grown_rows *out)
 {
     size_t n, all = 0, n_state = state_floats(model, optimizer), n_had = 0;
-    size_t width = (size_t)model_table_width(model);
     const struct tensor *tables = model_tables(model, &n);
     const float *state =
         safetensors_list(c->file, "descant.table_optimizer", SAFETENSORS_F32, &n_had);
-    char name[sizeof tables->name];
 
-    for (size_t k = 0; k < n; all += out[k++].n) {
-        const struct safetensor *have = safetensors_find(c->file, tables[k].name);
-        checkpoint_ids_name(&tables[k], name, sizeof name);
-        out[k] = (struct grown_rows){.first = (uint64_t)k << 32, .width = width,
-                                     .n_state = n_state};
-        out[k].ids = safetensors_list(c->file, name, SAFETENSORS_U64, &out[k].n);
-        if (!out[k].ids || !have || have->type != SAFETENSORS_F32 || have->n_dims != 2 ||
-            have->dims[0] != out[k].n || have->dims[1] != width)
-            return log_fail(c->log, DESCANT_CORRUPT,
-                            "%s is of another model: its tensors %s and %s do not fit",
-                            c->path, tables[k].name, name);
-        out[k].values = have->data;
-        out[k].state = n_state ? state + all * n_state : NULL;
-        if (n_state && n_had / n_state < all + out[k].n)
-            break;
-        descant_status status = check_grown(c, &out[k], width, tables[k].name);
-        if (status != DESCANT_OK)
-            return status;
+    for (size_t k = 0; k < n; k++) {
+        out[k] = (struct grown_rows){.first = (uint64_t)k << 32, .n_state = n_state,
+                                     .width = (size_t)model_table_width(model)};
+        if (!find_grown(c, &tables[k], &out[k]))
+            return log_fail(c->log, DESCANT_CORRUPT, "%s is of another model: its tensor "
+                            "%s and the ids of it do not fit", c->path, tables[k].name);
+        all += out[k].n;
     }
-    return n_had == all * n_state
-               ? DESCANT_OK
-               : log_fail(c->log, DESCANT_CORRUPT, "%s is of another optimizer: "
-                          "descant.table_optimizer does not fit", c->path);
+    if (n_had != all * n_state)
+        return log_fail(c->log, DESCANT_CORRUPT, "%s is of another optimizer: "
+                        "descant.table_optimizer does not fit", c->path);
+    descant_status status = DESCANT_OK;
+    for (size_t k = 0, at = 0; k < n && status == DESCANT_OK; at += out[k++].n) {
+        out[k].state = n_state ? state + at * n_state : NULL;
+        status = check_grown(c, &out[k], tables[k].name);
+    }
+    return status;
 }
 
 /* --- into memory --- */

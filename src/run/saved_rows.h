@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The rows of a checkpoint whose tables grow, to be read and not trained. They stay in its
- * files, which are mapped: an index of 12 to 24 bytes a row finds them. A row that is not
+/* The rows of a checkpoint whose tables grow, to be read and not trained. They stay in
+ * its files, which are mapped: an index of 12 to 24 bytes a row finds them. A row that is not
  * there has the first values that follow from the seed, as in the run. Nothing changes
  * once it is open, so any threads may read. */
 #ifndef RUN_SAVED_ROWS_H

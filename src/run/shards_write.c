@@ -3,10 +3,10 @@
  * memory, so there is no second copy of them. A safetensors file's head says how many
  * rows there are, and rows come while it is written.
  *
- * Where rows are numbered, none ever goes, and each pass over them has the same order. The
- * writer makes three: it notes, in a bit for each row of the tables, which rows there are,
- * and counts them; then it writes the numbers of these, and then their records, and passes
- * over the rows that have come since.
+ * Where rows are numbered, none ever goes, and each pass over them has the same order.
+ * The writer makes three: it notes, in a bit for each row of the tables, which rows there
+ * are, and counts them; then it writes the numbers of these, and then their records, and
+ * passes over the rows that have come since.
  *
  * In tables that grow rows go, too, and others take their places, so that no two passes
  * fit. The writer makes one: it writes records as they come, keeps the numbers of their
