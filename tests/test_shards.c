@@ -475,6 +475,42 @@ START_TEST(rows_that_come_and_go_do_no_harm)
 }
 END_TEST
 
+enum { MANY = 150000 };
+
+static descant_status next_of_many(void *of, uint64_t *at, size_t room, uint64_t *rows,
+                                   float *records, size_t *n)
+{
+    (void)of;
+    for (*n = 0; *at < MANY && *n < room; ++*at, ++*n) {
+        rows[*n] = *at;
+        records[3 * *n] = (float)*at;
+        records[3 * *n + 1] = records[3 * *n + 2] = 0;
+    }
+    return DESCANT_OK;
+}
+
+static descant_status in_order(void *of, const uint64_t *rows, size_t n, const float *records)
+{
+    uint64_t *next_row = of;
+    for (size_t k = 0; k < n; k++, ++*next_row)
+        ck_assert(rows[k] == *next_row && records[3 * k] == (float)*next_row);
+    return DESCANT_OK;
+}
+
+/* More than the writer notes in one block of numbers. */
+START_TEST(many_rows_are_in_order)
+{
+    const struct shard_source many = {&growing, next_of_many, NULL};
+    struct shard shard;
+    uint64_t all = 0;
+    ck_assert_int_eq(shard_write(&three, file(), 0, &many, &counts[0], NULL), DESCANT_OK);
+    ck_assert_int_eq(shard_open(&shard, &three, file(), 0, &growing, NULL), DESCANT_OK);
+    ck_assert_int_eq(shard_each(&shard, in_order, &all, NULL), DESCANT_OK);
+    ck_assert_uint_eq(all, MANY);
+    shard_close(&shard);
+}
+END_TEST
+
 START_TEST(a_grown_shard_may_have_no_rows)
 {
     struct shard shard;
@@ -939,6 +975,7 @@ int main(void)
     TCase *grown = new_case("grown", 60);
     tcase_add_checked_fixture(grown, set_up, remove_folder);
     tcase_add_loop_test(grown, rows_that_come_and_go_do_no_harm, 0, 3);
+    tcase_add_test(grown, many_rows_are_in_order);
     tcase_add_test(grown, a_grown_shard_may_have_no_rows);
     tcase_add_loop_test(grown, what_cannot_be_poured_leaves_what_was_there, 0, 2);
     tcase_add_test(grown, saved_rows_are_found_by_their_ids);
