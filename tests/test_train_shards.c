@@ -497,6 +497,14 @@ START_TEST(info_tells_of_shards)
     run_to_end(&how, &o);
     ck_assert_int_eq(program("info %s", model_file), 0);
     ck_assert(!strstr(out_text, "a row for each id") == !how.grows);
+    ck_assert_int_eq(program("info %s", log_file), 0);
+    ck_assert(!strstr(out_text, "rows of tables") == !how.grows);
+    ck_assert_int_eq(program("report %s --out %s", log_file, in_folder("page.html")), 0);
+    size_t n;
+    char *page = get_file(in_folder("page.html"), &n);
+    ck_assert(!strstr(page, "Evicted: rows") == !how.grows);
+    free(page);
+    ck_assert_int_eq(program("info %s", model_file), 0);
     ck_assert_ptr_nonnull(strstr(out_text, "in 3 shards of generation 1"));
     ck_assert_ptr_nonnull(strstr(out_text, "all there"));
     ck_assert_int_eq(program("merge %s %s", model_file, shard_name(model_file, 1)), 1);

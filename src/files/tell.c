@@ -381,6 +381,8 @@ static bool say_log(FILE *out, const char *path, FILE *err)
         {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, 6},
         {"AUC", "auc", REPORT_AUC, 6},
         {"accuracy", "eval_accuracy", REPORT_ACCURACY, 6},
+        {"rows of tables", "rows_live", REPORT_FIELDS, 0},
+        {"rows evicted", "rows_evicted", REPORT_FIELDS, 0},
     };
     struct report_run run;
     bool good = report_read(&run, path, err), bsp = good && report_of_bsp(&run);

@@ -195,10 +195,12 @@ static void log_rows(struct trainer *t, struct json *json)
         return;
     json_int(json, "rows_fetched", (int64_t)s.rows_fetched);
     json_int(json, "rows_cached", (int64_t)s.rows_cached);
+    if (!model_shape(t->model)->grows)
+        return;
     json_int(json, "rows_live", (int64_t)s.rows_live);
     json_int(json, "rows_evicted", (int64_t)s.rows_evicted);
     json_int(json, "rows_refused", (int64_t)s.rows_refused);
-    if (t->whole.n > 1 && model_shape(t->model)->grows) {
+    if (t->whole.n > 1) {
         json_int(json, "job_rows_live", (int64_t)t->whole.rows.live);
         json_int(json, "job_rows_evicted", (int64_t)t->whole.rows.evicted);
         json_int(json, "job_rows_refused", (int64_t)t->whole.rows.refused);
