@@ -89,7 +89,7 @@ TRAIN_COMMANDS := $(foreach c,train eval merge gen gen_cache report bsp bsp_stat
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
 	report trainer training_ends training_faults training_words run_files run_rules resume scores bsp bsp_control \
-	bsp_net train_bsp train_owned train_shards bsp_eval told piped whole shards))
+	bsp_net train_bsp train_owned train_shards bsp_eval told piped whole shards distinct))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell $(PKG_CONFIG) --cflags $(TRAIN_PACKAGES))
 # OpenBLAS is loaded by the first model that multiplies (src/nn/blas.c).
@@ -137,7 +137,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(filter-out $(if $(HAVE_TRAIN),,$(TR
 # MPI libraries crash under it; what its processes do over shm is in test_branch and test_post.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,rules ruling outer_step options hostlist launcher hosts block vector data input formats report plan \
-	leases models loops wire wire_fabrics wire_jobs training_ends training_faults training_words told run_files resume scores shards \
+	leases models loops wire wire_fabrics wire_jobs training_ends training_faults training_words told run_files resume scores shards distinct \
 	fabric members mpi mpi_errors mpi_jobs mpi_rounds joint link_contract tables tables_hot tables_parts tables_comings rows ledger ledger_words check hostile liars comings comings_rows \
 	comings_post comings_agree simulated simulated_faults simulation scale long_link bsp_net tls tls_strangers tcp_bytes secret),$(TESTS))
 endif

@@ -619,7 +619,7 @@ struct descant_stats {
 /* At any time, from any thread; no step and no round waits for it. */
 DESCANT_API descant_status descant_stats(struct descant *job, struct descant_stats *out);
 
-enum { DESCANT_VALUES = 12 };
+enum { DESCANT_VALUES = 16 };
 
 struct descant_peer {
     int rank;
@@ -637,7 +637,7 @@ struct descant_peer {
     double values[DESCANT_VALUES];  /* any bits: a peer may have sent NaN */
 };
 
-/* Gives n numbers of the program's own, 12 at most, to the trainers that get this one's
+/* Gives n numbers of the program's own, 16 at most, to the trainers that get this one's
  * figures: examples, loss, and so on. They replace those of the call before. At any time,
  * from any thread. */
 DESCANT_API descant_status descant_show(struct descant *job, const double *values,

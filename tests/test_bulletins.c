@@ -301,7 +301,7 @@ START_TEST(wrong_use_is_refused)
 
     ck_assert_int_eq(descant_show(NULL, values, 1), DESCANT_INVALID);
     ck_assert_int_eq(descant_show(job, values, DESCANT_VALUES + 1), DESCANT_INVALID);
-    ck_assert_ptr_nonnull(strstr(descant_last_error(), "13 values: 12 at most"));
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "17 values: 16 at most"));
     ck_assert_int_eq(descant_show(job, NULL, 1), DESCANT_INVALID);
     ck_assert_int_eq(descant_peers(NULL, &p, 1, &n), DESCANT_INVALID);
     ck_assert_int_eq(descant_peers(job, NULL, 1, &n), DESCANT_INVALID);

@@ -5,6 +5,7 @@
  * shards are of slightly different moments, in many orders of events. */
 #include "harness/folder.h"
 #include "harness/suite.h"
+#include "run/saved_rows.h"
 #include "run/shards.h"
 #include "train/cut.h"
 
@@ -364,6 +365,299 @@ START_TEST(mutated_shards_do_no_harm)
 }
 END_TEST
 
+/* --- tables that grow --- */
+
+enum { SLOTS = 3000, TABLES = 3 };
+
+static const struct shard_shape growing = {.rows = (uint64_t)TABLES << 32, .grows = true,
+                                           .width = 2, .record = 3, .seed = 5,
+                                           .optimizer = "rowwise-adagrad"};
+
+/* Rows come, go, and come again at another place, while they are written. */
+static struct {
+    uint64_t ids[SLOTS];        /* 0: none */
+    float version[SLOTS];
+    int calls, fails_at;
+    bool moves;
+    float bad;
+} slots;
+
+static uint64_t id_at(int slot)
+{
+    return (uint64_t)(slot % TABLES) << 32 | (1 + (uint32_t)slot * 2654435761u);
+}
+
+static void move_some(void)
+{
+    for (int k = 0; k < 50; k++) {
+        int from = (slots.calls * 977 + k * 331) % SLOTS, to = (from * 7 + k) % SLOTS;
+        if (slots.ids[from] && !slots.ids[to]) {
+            slots.ids[to] = slots.ids[from];
+            slots.version[to] = slots.version[from] + 1;
+            slots.ids[from] = 0;
+        }
+    }
+}
+
+static descant_status next_slot(void *of, uint64_t *at, size_t room, uint64_t *rows, float *records,
+                                size_t *n)
+{
+    (void)of;
+    if (++slots.calls == slots.fails_at)
+        return log_fail(NULL, DESCANT_ENDED, "an owner has gone");
+    if (slots.moves)
+        move_some();
+    for (*n = 0; *at < SLOTS && *n < room && *n < 100; ++*at) {
+        if (!slots.ids[*at])
+            continue;
+        ck_assert_ptr_nonnull(records);
+        float *record = records + *n * 3;
+        record[0] = (float)(slots.ids[*at] % 1000);
+        record[1] = slots.version[*at];
+        record[2] = slots.bad;
+        rows[(*n)++] = slots.ids[*at];
+    }
+    return DESCANT_OK;
+}
+
+static const struct shard_source of_slots = {&growing, next_slot, NULL};
+
+/* n rows at every other slot. */
+static void fill_slots(int n)
+{
+    memset(&slots, 0, sizeof slots);
+    for (int k = 0; k < n; k++)
+        slots.ids[2 * k] = id_at(2 * k);
+}
+
+struct found {
+    size_t n;
+    uint64_t rows[SLOTS];
+    float version[SLOTS];
+};
+
+static descant_status find(void *of, const uint64_t *rows, size_t n, const float *records)
+{
+    struct found *f = of;
+    for (size_t k = 0; k < n; k++) {
+        ck_assert_float_eq(records[3 * k], (float)(rows[k] % 1000));
+        f->rows[f->n] = rows[k];
+        f->version[f->n++] = records[3 * k + 1];
+    }
+    return DESCANT_OK;
+}
+
+/* Each number stands beside its own record, whether the number of floats is even or odd; one that
+ * comes again is newer. */
+START_TEST(rows_that_come_and_go_do_no_harm)
+{
+    static struct found f;
+    struct shard shard;
+    int again = 0;
+    memset(&f, 0, sizeof f);
+    fill_slots(1000 + _i % 2);
+    slots.moves = _i >= 2;
+    ck_assert_int_eq(shard_write(&three, file(), 1, &of_slots, &counts[1], NULL), DESCANT_OK);
+    ck_assert_int_eq(shard_open(&shard, &three, file(), 1, &growing, NULL), DESCANT_OK);
+    ck_assert_int_eq(shard_each(&shard, find, &f, NULL), DESCANT_OK);
+    shard_close(&shard);
+    ck_assert_uint_eq(f.n, counts[1]);
+    if (!slots.moves)
+        ck_assert_uint_eq(f.n, 1000 + (size_t)_i % 2);
+    for (size_t a = 0; a < f.n; a++)
+        for (size_t b = 0; b < a; b++)
+            if (f.rows[a] == f.rows[b]) {
+                ck_assert_float_gt(f.version[a], f.version[b]);
+                again++;
+            }
+    ck_assert(slots.moves == (again > 0));
+    no_file(in_folder("m.st.rows-00012-2-of-3.safetensors.tmp"));
+}
+END_TEST
+
+enum { MANY = 150000 };
+
+static descant_status next_of_many(void *of, uint64_t *at, size_t room, uint64_t *rows,
+                                   float *records, size_t *n)
+{
+    (void)of;
+    for (*n = 0; *at < MANY && *n < room; ++*at, ++*n) {
+        rows[*n] = *at;
+        records[3 * *n] = (float)*at;
+        records[3 * *n + 1] = records[3 * *n + 2] = 0;
+    }
+    return DESCANT_OK;
+}
+
+static descant_status in_order(void *of, const uint64_t *rows, size_t n, const float *records)
+{
+    uint64_t *next_row = of;
+    for (size_t k = 0; k < n; k++, ++*next_row)
+        ck_assert(rows[k] == *next_row && records[3 * k] == (float)*next_row);
+    return DESCANT_OK;
+}
+
+/* More than the writer notes in one block of numbers. */
+START_TEST(many_rows_are_in_order)
+{
+    const struct shard_source many = {&growing, next_of_many, NULL};
+    struct shard shard;
+    uint64_t all = 0;
+    ck_assert_int_eq(shard_write(&three, file(), 0, &many, &counts[0], NULL), DESCANT_OK);
+    ck_assert_int_eq(shard_open(&shard, &three, file(), 0, &growing, NULL), DESCANT_OK);
+    ck_assert_int_eq(shard_each(&shard, in_order, &all, NULL), DESCANT_OK);
+    ck_assert_uint_eq(all, MANY);
+    shard_close(&shard);
+}
+END_TEST
+
+START_TEST(a_grown_shard_may_have_no_rows)
+{
+    struct shard shard;
+    fill_slots(0);
+    ck_assert_int_eq(shard_write(&three, file(), 0, &of_slots, &counts[0], NULL), DESCANT_OK);
+    ck_assert_int_eq(shard_open(&shard, &three, file(), 0, &growing, NULL), DESCANT_OK);
+    ck_assert_uint_eq(shard.n, 0);
+    shard_close(&shard);
+}
+END_TEST
+
+/* Whatever fails, the shard of before stays, and nothing else. */
+START_TEST(what_cannot_be_poured_leaves_what_was_there)
+{
+    struct shard shard;
+    uint64_t n = 0;
+    fill_slots(1500);
+    ck_assert_int_eq(shard_write(&three, file(), 0, &of_slots, &counts[0], NULL), DESCANT_OK);
+    int calls = slots.calls;
+    for (int k = 1; k <= calls; k++) {
+        slots.calls = 0;
+        slots.fails_at = k;
+        ck_assert_int_eq(shard_write(&three, file(), 0, &of_slots, &n, NULL), DESCANT_ENDED);
+        ck_assert_ptr_nonnull(strstr(descant_last_error(), "cannot be had: an owner has gone"));
+    }
+    slots.fails_at = 0;
+    slots.bad = NAN;
+    ck_assert_int_eq(shard_write(&three, file(), 0, &of_slots, &n, NULL), DESCANT_INVALID);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "has NaN or Inf"));
+    slots.bad = 0;
+    for (int k = 1; k <= 4; k++) {      /* records, the file, its head, numbers */
+        memory_fail_at(k);
+        ck_assert_int_eq(shard_write(&three, file(), 0, &of_slots, &n, NULL), DESCANT_MEMORY);
+    }
+    memory_fail_at(0);
+    ck_assert_uint_eq(n, 0);
+    struct rlimit limit = {_i ? 22000 : 10000, 40000};  /* within records, or numbers */
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(shard_write(&three, file(), 0, &of_slots, &n, NULL), DESCANT_SYSTEM);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "File too large"));
+    no_file(in_folder("m.st.rows-00012-1-of-3.safetensors.tmp"));
+    ck_assert_int_eq(shard_open(&shard, &three, file(), 0, &growing, NULL), DESCANT_OK);
+    ck_assert_uint_eq(shard.n, 1500);
+    shard_close(&shard);
+}
+END_TEST
+
+/* FILE, which names one shard. */
+static struct safetensors *file_of_shard(const struct shards *s)
+{
+    char text[400];
+    struct safetensors *of;
+    const struct safetensor t = {.name = "descant.shards", .type = SAFETENSORS_U64, .n_dims = 1,
+                                 .dims = {1}, .data = s->rows, .bytes = 8};
+    shards_text(s, text, sizeof text);
+    const struct safetensors_text texts[] = {
+        {"shards", text}, {"table-optimizer", "rowwise-adagrad"}, {"seed", "5"}};
+    ck_assert_int_eq(safetensors_write(file(), NULL, &t, 1, texts, N(texts), NULL), DESCANT_OK);
+    ck_assert_int_eq(safetensors_open(&of, file(), NULL), DESCANT_OK);
+    return of;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* An index of the shard finds each row once, in its newest state. */
+START_TEST(saved_rows_are_found_by_their_ids)
+{
+    static struct found f;
+    static uint64_t sorted[SLOTS];
+    struct shards one = {.generation = 3, .id = 7, .n = 1, .base = "m.st", .rows = counts};
+    const struct model_shape as = {.kind = MODEL_DLRM, .n_dense = 1, .n_fields = TABLES,
+                                   .n_classes = 1, .grows = true, .width = 2};
+    const struct optimizer optimizer = {.rows = ROWS_ROWWISE_ADAGRAD};
+    struct model *model;
+    struct saved_rows *rows;
+    struct shard shard;
+    memset(&f, 0, sizeof f);
+    fill_slots(1001);
+    slots.moves = true;
+    ck_assert_int_eq(shard_write(&one, file(), 0, &of_slots, &counts[0], NULL), DESCANT_OK);
+    ck_assert_int_eq(shard_open(&shard, &one, file(), 0, &growing, NULL), DESCANT_OK);
+    ck_assert_int_eq(shard_each(&shard, find, &f, NULL), DESCANT_OK);
+    shard_close(&shard);
+    ck_assert_int_eq(model_create(&model, &as, NULL), DESCANT_OK);
+    struct safetensors *of = file_of_shard(&one);
+    const struct checkpoint c = {.file = of, .path = file(), .shards = one};
+    for (int k = 1; k <= 3; k++) {
+        memory_fail_at(k);
+        ck_assert_int_eq(saved_rows_open(&rows, &c, model, &optimizer), DESCANT_MEMORY);
+    }
+    memory_fail_at(0);
+    ck_assert_int_eq(saved_rows_open(&rows, &c, model, &optimizer), DESCANT_OK);
+    size_t n = saved_rows_count(rows);
+    ck_assert(n < f.n && n > f.n / 2);
+    saved_rows_sorted(rows, sorted);
+    for (size_t k = 1; k < n; k++)
+        ck_assert_uint_lt(sorted[k - 1], sorted[k]);
+    for (size_t k = 0; k < f.n; k++) {
+        const float *state, *row = saved_rows_at(rows, f.rows[k], &state);
+        ck_assert(row && row[0] == (float)(f.rows[k] % 1000) && row[1] >= f.version[k]);
+        ck_assert_ptr_eq(state, row + 2);
+        ck_assert_ptr_nonnull(bsearch(&f.rows[k], sorted, n, sizeof *sorted, ascending));
+        ck_assert_ptr_null(saved_rows_at(rows, f.rows[k] ^ UINT64_C(1) << 31, NULL));
+    }
+    saved_rows_close(rows);
+    safetensors_close(of);
+    model_destroy(model);
+}
+END_TEST
+
+START_TEST(other_kinds_of_shards_are_refused)
+{
+    struct shard_shape as = growing;
+    struct shards s = three;
+    const uint64_t row = growing.rows;
+    size_t n;
+    fill_slots(21);
+    ck_assert_int_eq(shard_write(&three, file(), 1, &of_slots, &counts[1], NULL), DESCANT_OK);
+    refuse(&three, 1, &shape, DESCANT_CORRUPT, "is of tables that grow, the model's have a number");
+    as.rows = UINT64_C(1) << 32;
+    refuse(&three, 1, &as, DESCANT_CORRUPT, "another model");
+    s.generation++;
+    ck_assert_int_eq(link(in_folder("m.st.rows-00012-2-of-3.safetensors"), name_of(&s, 1)), 0);
+    refuse(&s, 1, &growing, DESCANT_CORRUPT, "of another checkpoint");
+    refuse(&three, 2, &growing, DESCANT_SYSTEM, "copy them there");
+    char *all = get_file(name_of(&three, 1), &n), *name;
+    poke(name_of(&three, 1), -(long)sizeof row, &row, sizeof row);
+    refuse(&three, 1, &growing, DESCANT_CORRUPT, "has row 12884901888, the model has");
+    for (size_t length = 0; length < n; length++) {
+        struct shard shard;
+        put_file(name_of(&three, 1), all, length);
+        ck_assert_int_eq(shard_open(&shard, &three, file(), 1, &growing, NULL), DESCANT_CORRUPT);
+    }
+    name = strstr(all + 8, "\"grows\"");
+    ck_assert_ptr_nonnull(name);
+    name[1] = 'f';                      /* numbered, with the same numbers */
+    put_file(name_of(&three, 1), all, n);
+    refuse(&three, 1, &growing, DESCANT_CORRUPT, "is of tables of a number of rows");
+    free(all);
+}
+END_TEST
+
 /* --- removed --- */
 
 static void touch(const char *name)
@@ -678,9 +972,17 @@ int main(void)
     tcase_add_test(shards, mutated_shards_do_no_harm);
     tcase_add_loop_test(shards, bad_rows_and_values_are_refused, 0, 2);
     tcase_add_test(shards, older_ones_are_removed_and_no_others);
+    TCase *grown = new_case("grown", 60);
+    tcase_add_checked_fixture(grown, set_up, remove_folder);
+    tcase_add_loop_test(grown, rows_that_come_and_go_do_no_harm, 0, 3);
+    tcase_add_test(grown, many_rows_are_in_order);
+    tcase_add_test(grown, a_grown_shard_may_have_no_rows);
+    tcase_add_loop_test(grown, what_cannot_be_poured_leaves_what_was_there, 0, 2);
+    tcase_add_test(grown, saved_rows_are_found_by_their_ids);
+    tcase_add_test(grown, other_kinds_of_shards_are_refused);
     TCase *cuts = new_case("cuts", 60);
     tcase_add_test(cuts, each_cut_has_what_was_pushed_before_it);
     tcase_add_test(cuts, who_has_no_rows_is_waited_for_while_it_is_there);
     tcase_add_test(cuts, orders_and_marks_travel_as_floats);
-    return run_cases(shards, cuts, NULL);
+    return run_cases(shards, grown, cuts, NULL);
 }

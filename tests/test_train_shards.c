@@ -26,6 +26,7 @@ static void set_up(void)
 struct how {
     int ranks, tables;
     const char *shares;
+    bool grows;
 };
 
 static struct train_options options_of(const struct how *how)
@@ -35,6 +36,8 @@ static struct train_options options_of(const struct how *how)
     struct tcp_options at;
     o.tables = how->tables;
     o.rows_shares = how->shares;
+    o.rows = how->grows ? -1 : o.rows;
+    o.table_memory = how->grows ? 64 << 20 : 0;
     o.eval = held_out;
     o.checkpoint = model_file;
     o.log = log_file;
@@ -134,15 +137,19 @@ static const char *shard_name(const char *of, int k)
 static const struct {
     struct how before, then;
 } moves[] = {
-    {{0, TABLES_SHARD, NULL}, {3, TABLES_SHARD, NULL}},
-    {{3, TABLES_SHARD, NULL}, {2, TABLES_SHARD, NULL}},
-    {{2, TABLES_SHARD, NULL}, {3, TABLES_SHARD, "2,0,1"}},
-    {{3, TABLES_SHARD, "2,0,1"}, {3, TABLES_SHARD, NULL}},
-    {{3, TABLES_SHARD, NULL}, {0, TABLES_SHARD, NULL}},
-    {{3, TABLES_SHARD, NULL}, {0, TABLES_REPLICATE, NULL}},
-    {{3, TABLES_SHARD, NULL}, {2, TABLES_REPLICATE, NULL}},
-    {{2, TABLES_REPLICATE, NULL}, {3, TABLES_SHARD, NULL}},
-    {{1, TABLES_SHARD, NULL}, {1, TABLES_SHARD, NULL}},
+    {{0, TABLES_SHARD, NULL, false}, {3, TABLES_SHARD, NULL, false}},
+    {{3, TABLES_SHARD, NULL, false}, {2, TABLES_SHARD, NULL, false}},
+    {{2, TABLES_SHARD, NULL, false}, {3, TABLES_SHARD, "2,0,1", false}},
+    {{3, TABLES_SHARD, "2,0,1", false}, {3, TABLES_SHARD, NULL, false}},
+    {{3, TABLES_SHARD, NULL, false}, {0, TABLES_SHARD, NULL, false}},
+    {{3, TABLES_SHARD, NULL, false}, {0, TABLES_REPLICATE, NULL, false}},
+    {{3, TABLES_SHARD, NULL, false}, {2, TABLES_REPLICATE, NULL, false}},
+    {{2, TABLES_REPLICATE, NULL, false}, {3, TABLES_SHARD, NULL, false}},
+    {{1, TABLES_SHARD, NULL, false}, {1, TABLES_SHARD, NULL, false}},
+    {{0, TABLES_SHARD, NULL, true}, {3, TABLES_SHARD, NULL, true}},
+    {{3, TABLES_SHARD, NULL, true}, {2, TABLES_SHARD, "1,3", true}},
+    {{2, TABLES_SHARD, NULL, true}, {2, TABLES_SHARD, NULL, true}},
+    {{3, TABLES_SHARD, NULL, true}, {0, TABLES_SHARD, NULL, true}},
 };
 
 START_TEST(a_run_goes_on_with_the_same_model)
@@ -190,16 +197,23 @@ static void same_tensors(const char *a_name, const char *b_name)
             ck_assert_msg(memcmp(x->data, y->data, x->bytes) == 0, "%s differs", x->name);
     }
     ck_assert_ptr_null(safetensors_text(b, "shards"));
-    ck_assert_str_eq(safetensors_text(b, "tables"), "replicate");
     safetensors_close(a);
     safetensors_close(b);
+}
+
+static void same_text(const char *path, const char *key, const char *text)
+{
+    struct safetensors *file;
+    ck_assert_int_eq(safetensors_open(&file, path, NULL), DESCANT_OK);
+    ck_assert_str_eq(safetensors_text(file, key), text);
+    safetensors_close(file);
 }
 
 /* One trainer has the same bits with tables of both kinds, and so has what it saves. */
 START_TEST(a_merged_checkpoint_has_the_same_bits)
 {
     static char plain[96], merged[96];
-    struct train_options o = options_of(&(struct how){0, TABLES_REPLICATE, NULL});
+    struct train_options o = options_of(&(struct how){0, TABLES_REPLICATE, NULL, false});
     struct train_result r;
     snprintf(plain, sizeof plain, "%s", in_folder("plain.safetensors"));
     snprintf(merged, sizeof merged, "%s", in_folder("merged.safetensors"));
@@ -214,7 +228,9 @@ START_TEST(a_merged_checkpoint_has_the_same_bits)
     o.checkpoint = model_file;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_msg(program("merge %s %s", model_file, merged) == 0, "%s", err_text);
+    ck_assert_ptr_nonnull(strstr(out_text, "merged.safetensors: 52000 rows in 26 tables, "));
     same_tensors(plain, merged);
+    same_text(merged, "tables", "replicate");
     like(evaluated(merged), r.held_out.loss);
     /* and the other way round: what goes on from the merged one has shards of the same bits */
     o.checkpoint = merged;
@@ -229,11 +245,265 @@ START_TEST(a_merged_checkpoint_has_the_same_bits)
 }
 END_TEST
 
+/* --- tables that grow --- */
+
+static const struct how alone = {0, TABLES_SHARD, NULL, true};
+
+static struct train_options grown_alone(int kind)
+{
+    struct train_options o = options_of(&alone);
+    o.trainers = o.workers = 1;
+    o.sync = "none";
+    o.log = NULL;
+    o.model = kind == 0 ? MODEL_DLRM : kind == 1 ? MODEL_FM : MODEL_LINEAR;
+    o.width = kind == 1 ? 4 : o.width;
+    o.batch = 32;
+    o.optimizer.kind = OPTIMIZER_ADAGRAD;
+    o.optimizer.rows = (enum row_optimizer_kind)optimizers[kind];
+    o.table_lr = 0.02;
+    return o;
+}
+
+static void merge(const char *from, const char *to)
+{
+    ck_assert_msg(program("merge %s %s", from, to) == 0, "%s", err_text);
+}
+
+/* A run with a break has the bits of one without, also where it goes on from one file. */
+START_TEST(a_grown_run_goes_on_with_the_same_bits)
+{
+    static char whole[96], part[96], once[96];
+    struct train_options o = grown_alone(_i);
+    struct train_result r;
+    snprintf(whole, sizeof whole, "%s", in_folder("whole.safetensors"));
+    snprintf(once, sizeof once, "%s", in_folder("once.safetensors"));
+    snprintf(part, sizeof part, "%s", in_folder("part.safetensors"));
+    o.epochs = 2;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    merge(model_file, whole);
+    double loss = r.held_out.loss;
+    like(evaluated(whole), loss);
+    like(evaluated(model_file), loss);
+    same_text(whole, "rows", "grow");
+    o.epochs = 1;
+    o.checkpoint = once;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    merge(once, part);
+    o.epochs = 2;
+    o.resume = true;
+    for (int k = 0; k < 2; k++) {       /* from shards, from one file */
+        o.checkpoint = k ? part : once;
+        ck_assert_msg(train(&o, &r) == 0, "%s", said);
+        ck_assert_double_eq(r.held_out.loss, loss);
+        merge(o.checkpoint, in_folder("again.safetensors"));
+        same_tensors(whole, in_folder("again.safetensors"));
+    }
+}
+END_TEST
+
+/* The merged file's rows are those of the shards, in the order of their ids, and the scores are
+ * the same, also of ids that no row has. */
+START_TEST(a_merged_one_has_its_rows_by_table)
+{
+    static char merged[96];
+    struct train_options o = grown_alone(0);
+    struct train_result r;
+    struct safetensors *file;
+    size_t n, scores_n;
+    uint64_t all = 0;
+    snprintf(merged, sizeof merged, "%s", in_folder("merged.safetensors"));
+    o.examples = ROWS / 4;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    merge(model_file, merged);
+    ck_assert_int_eq(safetensors_open(&file, merged, NULL), DESCANT_OK);
+    for (int k = 0; k < 26; k++) {
+        char name[64];
+        snprintf(name, sizeof name, "tables.%d.ids", k);
+        const uint64_t *ids = safetensors_list(file, name, SAFETENSORS_U64, &n);
+        ck_assert_ptr_nonnull(ids);
+        for (size_t i = 1; i < n; i++)
+            ck_assert_uint_lt(ids[i - 1], ids[i]);
+        snprintf(name, sizeof name, "tables.%d.weight", k);
+        ck_assert_uint_eq(safetensors_find(file, name)->dims[0], n);
+        all += n;
+    }
+    safetensors_list(file, "descant.table_optimizer", SAFETENSORS_F32, &n);
+    ck_assert_uint_eq(n, all * 4);
+    char line[64];
+    snprintf(line, sizeof line, ": %llu rows in 26 tables, a row for each id, ",
+             (unsigned long long)all);
+    ck_assert_msg(strstr(out_text, line) != NULL, "%s", out_text);
+    safetensors_close(file);
+    like(evaluated(merged), r.held_out.loss);
+    ck_assert_int_eq(program("predict --checkpoint %s --data %s --out %s", model_file, held_out,
+                             in_folder("a.txt")), 0);
+    ck_assert_int_eq(program("predict --checkpoint %s --data %s --out %s", merged, held_out,
+                             in_folder("b.txt")), 0);
+    char *a = get_file(in_folder("a.txt"), &n), *b = get_file(in_folder("b.txt"), &scores_n);
+    ck_assert(n == scores_n && n > EVAL_ROWS && memcmp(a, b, n) == 0);
+    free(a);
+    free(b);
+    ck_assert_int_eq(program("merge %s %s", merged, in_folder("no")), 1);
+    ck_assert_ptr_nonnull(strstr(err_text, "has its tables itself"));
+}
+END_TEST
+
+START_TEST(tables_of_the_other_kind_are_refused)
+{
+    struct train_options o = grown_alone(0);
+    struct train_result r;
+    o.examples = 2000;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    o.resume = true;
+    o.rows = 2000;
+    o.table_memory = 0;
+    for (int k = 0; k < 4; k++) {
+        o.tables = k % 2 ? TABLES_SHARD : TABLES_REPLICATE;
+        ck_assert_int_ne(train(&o, &r), 0);
+        says("has tables that grow, with a row for each id: only --rows grow goes on from it");
+        if (k == 1)                     /* the same of one file */
+            merge(model_file, in_folder("merged.safetensors"));
+        o.checkpoint = k ? in_folder("merged.safetensors") : model_file;
+    }
+    o.checkpoint = in_folder("fixed.safetensors");
+    o.resume = false;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    o.resume = true;
+    o.rows = -1;
+    o.table_memory = 64 << 20;
+    ck_assert_int_ne(train(&o, &r), 0);
+    says("has tables of --rows 2000, which ids share: --rows grow cannot go on from it");
+}
+END_TEST
+
+static void bend(const char *path, const char *name, size_t at, const void *bytes, size_t n)
+{
+    struct safetensors *file;
+    size_t all;
+    ck_assert_int_eq(safetensors_open(&file, path, NULL), DESCANT_OK);
+    const struct safetensor *t = safetensors_find(file, name),
+                            *last = safetensors_at(file, safetensors_count(file) - 1);
+    long back = (const char *)last->data + last->bytes - (const char *)t->data;
+    safetensors_close(file);
+    char *whole = get_file(path, &all);
+    memcpy(whole + all - back + at, bytes, n);
+    put_file(path, whole, all);
+    free(whole);
+}
+
+/* A merged file that is torn, or has numbers that no run writes; a disk that is full. */
+START_TEST(a_bad_merged_file_is_refused)
+{
+    static char merged[96];
+    const uint64_t id = UINT64_C(1) << 32;
+    const float bad = NAN;
+    struct train_options o = grown_alone(0);
+    struct train_result r;
+    size_t n;
+    snprintf(merged, sizeof merged, "%s", in_folder("merged.safetensors"));
+    o.examples = 2000;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    merge(model_file, merged);
+    char *whole = get_file(merged, &n);
+    static const char *const names[] = {"tables.3.ids", "tables.3.weight",
+                                        "descant.table_optimizer"};
+    static const char *const words[] = {"has the id 4294967296, which no data has",
+                                        "a row of tables.3.weight has NaN or Inf",
+                                        "has NaN or Inf"};
+    for (int k = 0; k < N(names); k++) {
+        put_file(merged, whole, n);
+        bend(merged, names[k], 16, k ? (const void *)&bad : &id, k ? sizeof bad : sizeof id);
+        ck_assert_int_eq(program("eval --checkpoint %s --data %s", merged, held_out), 1);
+        ck_assert_msg(strstr(err_text, words[k]) != NULL, "%s", err_text);
+        o.resume = true;
+        o.checkpoint = merged;
+        ck_assert_int_ne(train(&o, &r), 0);
+        says(words[k]);
+    }
+    put_file(merged, whole, n - 8);
+    ck_assert_int_eq(program("eval --checkpoint %s --data %s", merged, held_out), 1);
+    ck_assert_ptr_nonnull(strstr(err_text, "torn"));
+    free(whole);
+    struct rlimit limit = {(rlim_t)n / 2, (rlim_t)n};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert_int_eq(program("merge %s %s", model_file, in_folder("no")), 1);
+    ck_assert_ptr_nonnull(strstr(err_text, "File too large"));
+    no_file(in_folder("no"));
+    no_file(in_folder("no.tmp"));
+    ck_assert(isfinite(evaluated(model_file)));
+}
+END_TEST
+
+/* There are more rows in the checkpoint than the next run has room for. */
+START_TEST(less_memory_is_told)
+{
+    struct train_options o = grown_alone(0);
+    struct train_result r;
+    ck_assert_int_eq(program("gen ctr --rows 2000 --zipf 0 --out %s", clicks), 0);
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_ptr_null(strstr(said, "had to go"));
+    o.resume = true;
+    o.table_memory = 1200 << 10;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    says("has more rows than --table-memory has room for");
+}
+END_TEST
+
+/* What info prints behind a line's name. */
+static double told_of(const char *file, const char *name)
+{
+    ck_assert_int_eq(program("info %s", file), 0);
+    const char *at = strstr(out_text, name);
+    ck_assert_msg(at != NULL, "no %s: %s", name, out_text);
+    while (*at && !(*at >= '0' && *at <= '9'))
+        at++;
+    return strtod(at, NULL);
+}
+
+/* Shards and one file tell the same of their rows; a quarter of the rows has more collisions. */
+START_TEST(info_tells_of_collisions)
+{
+    static char merged[96];
+    struct train_options o = grown_alone(0);
+    struct train_result r;
+    snprintf(merged, sizeof merged, "%s", in_folder("merged.safetensors"));
+    double shared[2], rows[2], live = 0;
+    o.table_memory = 0;
+    for (int k = 0; k < 2; k++) {
+        o.rows = k ? 500 : 2000;
+        ck_assert_msg(train(&o, &r) == 0, "%s", said);
+        merge(model_file, merged);
+        rows[k] = told_of(model_file, "rows trained");
+        shared[k] = told_of(model_file, "share a row");
+        ck_assert_double_eq_tol(told_of(merged, "rows trained"), rows[k], 0.02);
+        ck_assert_double_eq_tol(told_of(merged, "share a row"), shared[k], 0.1);
+    }
+    ck_assert(rows[1] > 2 * rows[0] && shared[1] > 2 * shared[0] && shared[0] > 1);
+    const char *ids = strstr(out_text, "% of about ");
+    ck_assert_ptr_nonnull(ids);
+    double told = strtod(ids + 11, NULL);
+    o = grown_alone(0);
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    live = told_of(model_file, "\ntables");       /* each id has its row: so many there are */
+    ck_assert_double_eq_tol(told / live, 1, 0.1);
+    ck_assert_ptr_null(strstr(out_text, "share a row"));
+}
+END_TEST
+
 START_TEST(info_tells_of_shards)
 {
-    struct how how = {3, TABLES_SHARD, NULL};
+    struct how how = {3, TABLES_SHARD, NULL, _i};
     struct train_options o = options_of(&how);
     run_to_end(&how, &o);
+    ck_assert_int_eq(program("info %s", model_file), 0);
+    ck_assert(!strstr(out_text, "a row for each id") == !how.grows);
+    ck_assert_int_eq(program("info %s", log_file), 0);
+    ck_assert(!strstr(out_text, "rows of tables") == !how.grows);
+    ck_assert_int_eq(program("report %s --out %s", log_file, in_folder("page.html")), 0);
+    size_t n;
+    char *page = get_file(in_folder("page.html"), &n);
+    ck_assert(!strstr(page, "Evicted: rows") == !how.grows);
+    free(page);
     ck_assert_int_eq(program("info %s", model_file), 0);
     ck_assert_ptr_nonnull(strstr(out_text, "in 3 shards of generation 1"));
     ck_assert_ptr_nonnull(strstr(out_text, "all there"));
@@ -260,7 +530,7 @@ START_TEST(resume_needs_no_model)
                         "--top 16 --batch 32 --chunk 64KiB --optimizer adagrad "
                         "--table-optimizer adagrad --tables shard --checkpoint %s --resume "
                         "--epochs 2 --trainers 1 --quiet";
-    struct how how = {0, TABLES_SHARD, NULL};
+    struct how how = {0, TABLES_SHARD, NULL, false};
     struct train_options o = options_of(&how);
     run_to_end(&how, &o);
     ck_assert_msg(program(again, clicks, model_file) == 0, "%s", err_text);
@@ -278,9 +548,10 @@ static void kill_them(int ranks)
 /* Killed at any moment, it goes on from what is whole; nothing is left over. */
 START_TEST(a_killed_run_goes_on)
 {
-    static const struct how hows[] = {{0, TABLES_SHARD, NULL}, {2, TABLES_SHARD, NULL},
-                                      {3, TABLES_SHARD, NULL}};
-    const struct how *how = &hows[_i % 3], *then = &hows[(_i + 1) % 3];
+    static struct how hows[] = {{0, TABLES_SHARD, NULL, false}, {2, TABLES_SHARD, NULL, false},
+                                {3, TABLES_SHARD, NULL, false}};
+    struct how *how = &hows[_i % 3], *then = &hows[(_i + 1) % 3];
+    how->grows = then->grows = _i >= 3;
     struct train_options o = options_of(how);
     o.epochs = 1000000;
     o.checkpoint_every = 0.02;
@@ -311,7 +582,7 @@ END_TEST
 /* The earlier checkpoint stays whole, and training goes on. */
 START_TEST(a_full_disk_on_one_host_is_told)
 {
-    struct how how = {3, TABLES_SHARD, NULL};
+    struct how how = {3, TABLES_SHARD, NULL, _i};
     struct train_options o = options_of(&how);
     run_to_end(&how, &o);
     double before = evaluated(model_file);
@@ -344,7 +615,7 @@ static void tear(const char *path)
 
 START_TEST(a_torn_shard_is_not_gone_on_from)
 {
-    struct how how = {_i ? 3 : 0, TABLES_SHARD, NULL};
+    struct how how = {_i % 2 ? 3 : 0, TABLES_SHARD, NULL, _i >= 2};
     struct train_options o = options_of(&how);
     char previous[128];
     snprintf(previous, sizeof previous, "%s.previous", model_file);
@@ -378,7 +649,7 @@ END_TEST
  * that lacks its shard says which. */
 START_TEST(each_host_may_have_its_own_folder)
 {
-    struct how how = {2, TABLES_SHARD, NULL};
+    struct how how = {2, TABLES_SHARD, NULL, false};
     struct train_options o = options_of(&how);
     double first = run_to_end(&how, &o);
     char file[2][128], name[PATH_MAX], to[2 * PATH_MAX];
@@ -419,7 +690,7 @@ END_TEST
 /* One host has an older FILE than the other. */
 START_TEST(hosts_with_other_files_are_refused)
 {
-    struct how how = {2, TABLES_SHARD, NULL};
+    struct how how = {2, TABLES_SHARD, NULL, false};
     struct train_options o = options_of(&how);
     run_to_end(&how, &o);
     o = options_of(&how);
@@ -444,7 +715,7 @@ END_TEST
 /* --patience keeps the best model, with shards of its own. */
 START_TEST(the_best_model_has_its_shards)
 {
-    struct how how = {_i ? 2 : 0, TABLES_SHARD, NULL};
+    struct how how = {_i ? 2 : 0, TABLES_SHARD, NULL, false};
     struct train_options o = options_of(&how);
     char best_file[128];
     snprintf(best_file, sizeof best_file, "%s.best", model_file);
@@ -465,20 +736,28 @@ int main(void)
     find_self();
     make_clicks();
     TCase *moves_case = new_case("moves", 60), *files = new_case("files", 60),
-          *kills = new_case("kills", 60), *faults = new_case("faults", 60);
+          *grown = new_case("grown", 60), *kills = new_case("kills", 60),
+          *faults = new_case("faults", 60);
     tcase_add_checked_fixture(moves_case, set_up, remove_folder);
     tcase_add_loop_test(moves_case, a_run_goes_on_with_the_same_model, 0, N(moves));
     tcase_add_checked_fixture(files, set_up, remove_folder);
     tcase_add_loop_test(files, a_merged_checkpoint_has_the_same_bits, 0, N(optimizers));
-    tcase_add_test(files, info_tells_of_shards);
+    tcase_add_loop_test(files, info_tells_of_shards, 0, 2);
     tcase_add_test(files, resume_needs_no_model);
     tcase_add_loop_test(files, each_host_may_have_its_own_folder, 0, 2);
     tcase_add_test(files, hosts_with_other_files_are_refused);
     tcase_add_loop_test(files, the_best_model_has_its_shards, 0, 2);
+    tcase_add_checked_fixture(grown, set_up, remove_folder);
+    tcase_add_loop_test(grown, a_grown_run_goes_on_with_the_same_bits, 0, N(optimizers));
+    tcase_add_test(grown, a_merged_one_has_its_rows_by_table);
+    tcase_add_test(grown, tables_of_the_other_kind_are_refused);
+    tcase_add_test(grown, a_bad_merged_file_is_refused);
+    tcase_add_test(grown, less_memory_is_told);
+    tcase_add_test(grown, info_tells_of_collisions);
     tcase_add_checked_fixture(kills, set_up, remove_folder);
-    tcase_add_loop_test(kills, a_killed_run_goes_on, 0, 3);
+    tcase_add_loop_test(kills, a_killed_run_goes_on, 0, 6);
     tcase_add_checked_fixture(faults, set_up, remove_folder);
-    tcase_add_test(faults, a_full_disk_on_one_host_is_told);
-    tcase_add_loop_test(faults, a_torn_shard_is_not_gone_on_from, 0, 2);
-    return run_cases(moves_case, files, kills, faults, NULL);
+    tcase_add_loop_test(faults, a_full_disk_on_one_host_is_told, 0, 2);
+    tcase_add_loop_test(faults, a_torn_shard_is_not_gone_on_from, 0, 4);
+    return run_cases(moves_case, files, grown, kills, faults, NULL);
 }

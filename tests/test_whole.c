@@ -263,6 +263,25 @@ START_TEST(hosts_that_come_between_change_no_rate)
 }
 END_TEST
 
+/* Of tables that grow, over trainers of a host and over hosts. */
+START_TEST(rows_are_summed)
+{
+    for (int k = 0; k < 3; k++) {
+        struct descant_peer *p = put(k, k / 2, 100, 10);
+        p->values[SHOWN_ROWS] = 10 + k;
+        p->values[SHOWN_EVICTED] = 100 + k;
+        p->values[SHOWN_REFUSED] = 1000 + k;
+    }
+    merge(3);
+    ck_assert_double_eq(w.hosts[0].rows.live, 21);
+    ck_assert_double_eq(w.rows.live, 33);
+    ck_assert_double_eq(w.rows.evicted, 303);
+    ck_assert_double_eq(w.rows.refused, 3003);
+    merge(1);
+    ck_assert_double_eq(w.rows.live, 10);
+}
+END_TEST
+
 /* --- numbers that no trainer can have --- */
 
 START_TEST(odd_numbers_are_left_out)
@@ -279,7 +298,9 @@ START_TEST(odd_numbers_are_left_out)
             ck_assert(isfinite(w.per_s) && isfinite(w.seconds) && isfinite(w.lately));
             ck_assert(isfinite(w.place) && isfinite(w.left_s) && isfinite(w.stall_share));
             ck_assert(w.place <= 1 && w.seen.n >= 100);
-            bool must_go = (at <= SHOWN_CORRECT || at == SHOWN_SECONDS || at == SHOWN_STALL_S) &&
+            ck_assert(w.rows.live >= 0 && w.rows.evicted >= 0 && w.rows.refused >= 0);
+            bool must_go = (at <= SHOWN_CORRECT || at == SHOWN_SECONDS || at == SHOWN_STALL_S ||
+                            (at >= SHOWN_ROWS && at <= SHOWN_REFUSED)) &&
                            !(odd[i] >= 0 && odd[i] <= 1e15);
             ck_assert_msg(!must_go || w.n == 1, "value %d: %g", at, odd[i]);
         }
@@ -409,6 +430,7 @@ int main(void)
     tcase_add_test(all, a_slow_host_is_named);
     tcase_add_test(all, a_rate_is_of_the_last_seconds);
     tcase_add_test(all, hosts_that_come_between_change_no_rate);
+    tcase_add_test(all, rows_are_summed);
     tcase_add_test(all, odd_numbers_are_left_out);
     tcase_add_test(all, the_table_has_all_hosts);
     tcase_add_test(all, large_numbers_fit);

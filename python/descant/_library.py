@@ -96,7 +96,7 @@ class Stats(ctypes.Structure):
                [(name, _U64) for name in ("rows_moved", "rows_live", "rows_evicted", "rows_refused")]
 
 
-VALUES = 12                     # DESCANT_VALUES
+VALUES = 16                     # DESCANT_VALUES
 
 
 class Peer(ctypes.Structure):

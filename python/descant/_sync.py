@@ -685,7 +685,7 @@ class Sync:
         return {name: getattr(stats, name) for name, *_ in stats._fields_}
 
     def show(self, *values: float) -> None:
-        """Gives up to 12 numbers to the trainers that get this one's figures: examples, loss, and
+        """Gives up to 16 numbers to the trainers that get this one's figures: examples, loss, and
         so on. They replace those of the call before."""
         self._job.call(library.descant_show, (ctypes.c_double * len(values))(*values), len(values))
 

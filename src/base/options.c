@@ -10,7 +10,7 @@
  *   RATE      the same but K, M, G; and bit, kbit, mbit, gbit, tbit, in any case
  *   TIME      s, ms, us or ns, which only 0 may lack
  *   LAPSE     the same; or x, a factor, which is kept below 0
- *   SECONDS   as TIME, and a number alone is seconds
+ *   SECONDS   as TIME, and min, h or d; a number alone is seconds
  *
  * Lower-case "gb" could mean bits or bytes and is refused. */
 #include "base/base.h"
@@ -24,8 +24,8 @@
 enum { VALUE_ROOM = 64, VALUE_SHOWN = 100, NUMBER_ROOM = 32, LEAST_DIGITS = 9,
        MOST_DIGITS = 17, RANGE_DIGITS = 12 };
 enum { BITS = 1 << OPTION_RATE, POWERS = 1 << OPTION_BYTES, SIZES = BITS | POWERS,
-       FACTORS = 1 << OPTION_LAPSE,
-       TIMES = 1 << OPTION_TIME | FACTORS | 1 << OPTION_SECONDS };
+       FACTORS = 1 << OPTION_LAPSE, LONG_TIMES = 1 << OPTION_SECONDS,
+       TIMES = 1 << OPTION_TIME | FACTORS | LONG_TIMES };
 
 static const struct unit {
     const char *name;
@@ -33,6 +33,7 @@ static const struct unit {
     int types;
 } units[] = {
     {"s", 1, 1, TIMES},          {"ms", 1, 1e3, TIMES},       {"us", 1, 1e6, TIMES},
+    {"min", 60, 1, LONG_TIMES},  {"h", 3600, 1, LONG_TIMES}, {"d", 86400, 1, LONG_TIMES},
     {"ns", 1, 1e9, TIMES},       {"B", 1, 1, SIZES},          {"kB", 1e3, 1, SIZES},
     {"KB", 1e3, 1, SIZES},       {"MB", 1e6, 1, SIZES},       {"GB", 1e9, 1, SIZES},
     {"TB", 1e12, 1, SIZES},      {"KiB", 0x1p10, 1, SIZES},   {"MiB", 0x1p20, 1, SIZES},

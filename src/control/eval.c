@@ -130,6 +130,10 @@ descant_status bsp_eval_open(struct bsp_eval **out, const struct bsp_model *m)
     e->log = m->log;
     e->at = m->examples;
     descant_status status = saved_open(&e->saved, e->options->model, e->log);
+    if (status == DESCANT_OK && e->saved.rows)
+        status = log_fail(e->log, DESCANT_UNSUPPORTED,
+                          "%s has tables that grow, which bsp run cannot evaluate",
+                          e->options->model);
     if (status == DESCANT_OK)
         status = path_list_init(&e->paths, e->options->eval, e->log);
     if (status == DESCANT_OK) {

@@ -70,48 +70,58 @@ static bool shape_bytes(const struct safetensor *t, size_t *bytes)
 
 /* --- writing --- */
 
-/* Adds the entries in the order in which write_file writes the data: type by type, and
- * within it as given. */
-static bool put_tensors(json_t *header, const struct safetensor *tensors, size_t n)
+/* A file's head. Its tensors lie type by type, and within it as given. */
+struct head {
+    const struct safetensor *tensors;
+    size_t n;
+    const struct safetensors_text *texts;
+    size_t n_texts;
+    bool as_given;              /* they lie as given, whatever their types are */
+    size_t least;               /* bytes that it takes at least */
+};
+
+static bool put_tensor(json_t *header, const struct safetensor *t, size_t *at)
 {
-    size_t at = 0;
-    for (size_t type = 0; type < N_TYPES; type++)
-        for (size_t k = 0; k < n; k++) {
-            const struct safetensor *t = &tensors[k];
-            if (t->type != layout[type])
-                continue;
-            json_t *shape = json_array();
-            for (int i = 0; shape && i < t->n_dims; i++)
-                json_array_append_new(shape, json_integer((json_int_t)t->dims[i]));
-            json_t *entry =
-                json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[t->type].name, "shape",
-                          shape, "data_offsets", (json_int_t)at,
-                          (json_int_t)(at + t->bytes));
-            if (json_object_set_new(header, t->name, entry) != 0)
+    json_t *shape = json_array();
+    for (int i = 0; shape && i < t->n_dims; i++)
+        json_array_append_new(shape, json_integer((json_int_t)t->dims[i]));
+    json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[t->type].name,
+                              "shape", shape, "data_offsets", (json_int_t)*at,
+                              (json_int_t)(*at + t->bytes));
+    *at += t->bytes;
+    return json_object_set_new(header, t->name, entry) == 0;
+}
+
+/* Adds the entries in the order in which the data is written. */
+static bool put_tensors(json_t *header, const struct head *head)
+{
+    size_t at = 0, turns = head->as_given ? 1 : N_TYPES;
+    for (size_t type = 0; type < turns; type++)
+        for (size_t k = 0; k < head->n; k++)
+            if ((head->as_given || head->tensors[k].type == layout[type]) &&
+                !put_tensor(header, &head->tensors[k], &at))
                 return false;
-            at += t->bytes;
-        }
     return true;
 }
 
 /* The length, the JSON and the spaces, to be given to free; NULL without memory, or if a
  * text is not UTF-8. */
-static char *make_header(const struct safetensor *tensors, size_t n,
-                         const struct safetensors_text *texts, size_t n_texts,
-                         size_t *bytes)
+static char *make_header(const struct head *head, size_t *bytes)
 {
     json_t *header = json_object(), *told = json_object();
     char *text = NULL, *made = NULL;
     bool good = header && told;
-    for (size_t i = 0; i < n_texts && good; i++)
-        good = json_object_set_new(told, texts[i].key, json_string(texts[i].value)) == 0;
-    if (good && (n_texts == 0 || json_object_set(header, metadata, told) == 0) &&
-        put_tensors(header, tensors, n))
+    for (size_t i = 0; i < head->n_texts && good; i++)
+        good = json_object_set_new(told, head->texts[i].key,
+                                   json_string(head->texts[i].value)) == 0;
+    if (good && (head->n_texts == 0 || json_object_set(header, metadata, told) == 0) &&
+        put_tensors(header, head))
         text = json_dumps(header, JSON_COMPACT);
     json_decref(told);
     json_decref(header);
     size_t length = text ? strlen(text) : 0;
     size_t all = (LENGTH_BYTES + length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    all = all < head->least ? head->least : all;
     if (text && !memory_refuse() && (made = malloc(all)) != NULL) {
         uint64_t rest = all - LENGTH_BYTES;
         memset(made, ' ', all);
@@ -302,7 +312,8 @@ descant_status safetensors_write_by(const char *temporary, const char *path,
         return log_fail(log, DESCANT_SYSTEM, "%s: the name is too long", path);
     if (!temporary)
         temporary = usual;
-    char *header = make_header(tensors, n, texts, n_texts, &header_bytes);
+    const struct head head = {tensors, n, texts, n_texts, false, 0};
+    char *header = make_header(&head, &header_bytes);
     if (!header)
         return log_fail(
             log, DESCANT_MEMORY,
@@ -321,6 +332,93 @@ descant_status safetensors_write_by(const char *temporary, const char *path,
                           previous ? previous : "", strerror(errno));
     free(header);
     return status;
+}
+
+/* --- sizes that are known late --- */
+
+struct safetensors_late {
+    int fd;
+    int error;                  /* of the first write that has failed */
+    size_t head_bytes;
+    char path[PATH_MAX], temporary[PATH_MAX];
+};
+
+/* A file that is given up leaves nothing. */
+static descant_status late_failed(struct safetensors_late *late, const struct log *log)
+{
+    int error = late->error ? late->error : errno;
+    if (late->fd >= 0)
+        close(late->fd);
+    unlink(late->temporary);
+    descant_status status =
+        log_fail(log, DESCANT_SYSTEM, "%s: cannot write: %s", late->temporary,
+                 strerror(error));
+    memory_give(late);
+    return status;
+}
+
+descant_status safetensors_begin(struct safetensors_late **out, const char *path,
+                                 const struct safetensor *most, size_t n,
+                                 const struct safetensors_text *texts, size_t n_texts,
+                                 const struct log *log)
+{
+    const struct head head = {most, n, texts, n_texts, true, 0};
+    struct safetensors_late *late = memory_take(sizeof *late);
+    char *header = late ? make_header(&head, &late->head_bytes) : NULL;
+
+    if (!header || !temporary_of(path, late->temporary, sizeof late->temporary)) {
+        bool fits = !header;
+        free(header);
+        memory_give(late);
+        return fits ? log_fail(log, DESCANT_MEMORY, "%s: no memory to write it", path)
+                    : log_fail(log, DESCANT_SYSTEM, "%s: the name is too long", path);
+    }
+    strcpy(late->path, path);
+    late->fd = file_anew(late->temporary);
+    bool good = late->fd >= 0 && write_all(late->fd, header, late->head_bytes);
+    free(header);
+    if (!good)
+        return late_failed(late, log);
+    *out = late;
+    return DESCANT_OK;
+}
+
+bool safetensors_add(struct safetensors_late *late, const void *data, size_t bytes)
+{
+    if (late->error == 0 && !write_all(late->fd, data, bytes))
+        late->error = errno;
+    return late->error == 0;
+}
+
+descant_status safetensors_end(struct safetensors_late *late,
+                               const struct safetensor *tensors, size_t n,
+                               const struct safetensors_text *texts, size_t n_texts,
+                               const struct log *log)
+{
+    const struct head head = {tensors, n, texts, n_texts, true, late->head_bytes};
+    size_t bytes = 0;
+    char *header = make_header(&head, &bytes);
+
+    if (!header || bytes != late->head_bytes)
+        late->error = late->error ? late->error : ENOMEM;
+    bool good = late->error == 0 && lseek(late->fd, 0, SEEK_SET) == 0 &&
+                write_all(late->fd, header, bytes) && fsync(late->fd) == 0;
+    free(header);
+    if (!good)
+        return late_failed(late, log);
+    int fd = late->fd;
+    late->fd = -1;
+    if (close(fd) != 0 || !put_in_place(late->path, late->temporary, NULL))
+        return late_failed(late, log);
+    memory_give(late);
+    return DESCANT_OK;
+}
+
+void safetensors_give_up(struct safetensors_late *late)
+{
+    close(late->fd);
+    unlink(late->temporary);
+    memory_give(late);
 }
 
 /* --- reading --- */

@@ -47,6 +47,25 @@ safetensors_write(const char *path, const char *previous,
     return safetensors_write_by(NULL, path, previous, tensors, n, texts, n_texts, log);
 }
 
+/* A file whose tensors' sizes are known when their data is written. The data is given in
+ * order, and `tensors` at the end, without data, lie in that order, too: the caller sees
+ * to it that each is aligned to its elements. The head has room for tensors and texts as
+ * `most`, of which each number is at its largest. A writer has path to itself; a failure
+ * leaves path as it was. */
+struct safetensors_late;
+descant_status safetensors_begin(struct safetensors_late **out, const char *path,
+                                 const struct safetensor *most, size_t n,
+                                 const struct safetensors_text *texts, size_t n_texts,
+                                 const struct log *log);
+/* False: it cannot be written; safetensors_end tells why. */
+bool safetensors_add(struct safetensors_late *late, const void *data, size_t bytes);
+/* Either of them ends it. */
+descant_status safetensors_end(struct safetensors_late *late,
+                               const struct safetensor *tensors, size_t n,
+                               const struct safetensors_text *texts, size_t n_texts,
+                               const struct log *log);
+void safetensors_give_up(struct safetensors_late *late);
+
 /* Removes the files of a writer of path that was killed. */
 void safetensors_tidy(const char *path);
 

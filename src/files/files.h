@@ -66,8 +66,9 @@ bool file_tell(const char *path, FILE *out, FILE *err, const struct log *log);
 /* --- merge.c --- */
 
 /* Writes a checkpoint whose tables are in shards as one file, as a run whose hosts have
- * copies of the tables would have written it. False after logging why it cannot. */
-bool file_merge(const char *path, const char *to, const struct log *log);
+ * copies of the tables would have written it; tables that grow become lists of ids and
+ * rows. Prints what it has written. False after logging why it cannot. */
+bool file_merge(const char *path, const char *to, FILE *out, const struct log *log);
 
 /* --- score.c --- */
 

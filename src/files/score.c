@@ -4,6 +4,7 @@
 #include "data/kind.h"
 #include "files/files.h"
 #include "run/saved.h"
+#include "run/saved_rows.h"
 
 #include <errno.h>
 #include <math.h>
@@ -14,6 +15,8 @@ struct session {
     struct saved saved;
     struct path_list paths;
     struct data_options data;
+    struct saved_block block;   /* of tables that grow */
+    descant_status failed;      /* OK: but for the output, nothing has */
     uint64_t lines, bad, nan;   /* of the input; bad ones; good ones without a number for
                                    a score */
 };
@@ -43,6 +46,7 @@ static descant_status session_open(struct session *s, const struct scoring *how,
 
 static void session_close(struct session *s)
 {
+    saved_block_fini(&s->block);
     memory_give(s->data.shared);
     path_list_fini(&s->paths);
     saved_close(&s->saved);
@@ -58,7 +62,7 @@ descant_status score_evaluate(const struct scoring *how, struct held_out *figure
     struct evaluation e = {
         .model = s.saved.model,
         .w = s.saved.w,
-        .tables = {.memory = s.saved.tables},
+        .tables = {.memory = s.saved.tables, .saved = s.saved.rows},
         .data = s.data,
         .batch = (size_t)how->batch,
         .threads = (int)how->workers,
@@ -103,6 +107,20 @@ static bool put_score(FILE *out, const float *scores, int outputs)
     return good;
 }
 
+/* False: no memory. */
+static bool make_scores(struct session *s, struct work *work,
+                        const struct examples *batch, float *scores)
+{
+    const float *tables = s->saved.tables;
+
+    if (s->saved.rows && !(tables = saved_block_fill(&s->block, work, batch))) {
+        s->failed = log_fail(s->log, DESCANT_MEMORY, "no memory for a batch's rows");
+        return false;
+    }
+    model_scores(work, s->saved.w, tables, batch, scores);
+    return true;
+}
+
 /* Prints the scores of a block's lines, batch by batch. A bad line's label is NaN, and so
  * is its score; s->nan counts other lines without a number. */
 static bool predict_block(struct session *s, struct work *work,
@@ -114,7 +132,8 @@ static bool predict_block(struct session *s, struct work *work,
     for (size_t at = 0; at < all->n; at += batch) {
         size_t n = all->n - at < batch ? all->n - at : batch;
         struct examples part = examples_slice(all, at, n);
-        model_scores(work, s->saved.w, s->saved.tables, &part, scores);
+        if (!make_scores(s, work, &part, scores))
+            return false;
         for (size_t i = 0; i < n; i++) {
             float *own = scores + i * (size_t)outputs;
             bool bad = isnan(part.labels[i]);
@@ -142,7 +161,7 @@ static bool predict_all(struct session *s, struct data *data, struct work *work,
         s->lines += got == DATA_BLOCK ? block.examples.n : 0;
         s->bad += got == DATA_BLOCK ? block.bad : 0;
     }
-    if (!ok)
+    if (!ok && s->failed == DESCANT_OK)
         output_written(out->file, out->name, s->log);
     else if (got == DATA_END && s->lines == 0)
         log_fail(s->log, DESCANT_INVALID, "there is no example in %s", s->how->data);
@@ -192,6 +211,9 @@ bool score_predict(const struct scoring *how, const char *name, FILE *standard,
     }
     if (status == DESCANT_OK)
         status = work_create(&work, s.saved.model, batch, log);
+    s.block.of = s.saved.rows;
+    if (status == DESCANT_OK && s.saved.rows)
+        work_on_blocks(work);
     if (status == DESCANT_OK)
         scores = memory_take_array(batch * (size_t)model_outputs(s.saved.model),
                                    sizeof *scores);

@@ -6,6 +6,8 @@
 #include "data/kind.h"
 #include "data/safetensors.h"
 #include "files/files.h"
+#include "files/ids.h"
+#include "files/say.h"
 #include "report/report.h"
 #include "run/config.h"
 #include "run/shards.h"
@@ -17,29 +19,6 @@
 
 /* of libffm: a block has as many bags an example; of libsvm */
 enum { MOST_FIELDS = 4096, CHUNK = 1 << 16, MOST_CLASSES = 1 << 20 };
-
-static void say(FILE *out, const char *name, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* Prints a line of a file's own text: `out` makes bytes that steer a terminal visible,
- * except line ends and tabs. */
-static void say(FILE *out, const char *name, const char *format, ...)
-{
-    char text[1024];
-    va_list list;
-
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    for (char *at = text; (at = strpbrk(at, "\n\t")) != NULL;)
-        *at = '?';
-    fprintf(out, "%-18s %s\n", name, text);
-}
-
-static const char *many(double n)
-{
-    return n == 1 ? "" : "s";
-}
 
 /* --- checkpoints --- */
 
@@ -102,8 +81,9 @@ static bool say_shards(FILE *out, const struct safetensors *file, const char *pa
         else if (bad++ == 0)
             snprintf(why, sizeof why, "%s", descant_last_error());
     }
-    say(out, "tables", "%llu trained rows in %d shard%s of generation %llu",
-        (unsigned long long)rows, s->n, many(s->n), (unsigned long long)s->generation);
+    say(out, "tables", "%llu trained rows in %d shard%s of generation %llu%s",
+        (unsigned long long)rows, s->n, many(s->n), (unsigned long long)s->generation,
+        strcmp(text_of(file, "rows"), "grow") == 0 ? ": a row for each id" : "");
     if (bad)
         say(out, "shards", "%d of %d cannot be used: %s", bad, s->n, why);
     else
@@ -124,8 +104,11 @@ static void say_shard(FILE *out, const struct safetensors *file,
         said->of.n);
     say(out, "checkpoint", "%s beside it, generation %llu, id %016llx", said->of.base,
         (unsigned long long)said->of.generation, (unsigned long long)said->of.id);
-    say(out, "tables", "%llu rows of %zu floats, of which it has %zu", said->table_rows,
-        said->width, n);
+    if (said->grows)
+        say(out, "tables", "%zu rows of %zu floats, a row for each id", n, said->width);
+    else
+        say(out, "tables", "%llu rows of %zu floats, of which it has %zu",
+            said->table_rows, said->width, n);
     say(out, "optimizer", "of tables %s", said->optimizer);
 }
 
@@ -171,7 +154,8 @@ static void say_tensors(FILE *out, const struct safetensors *file)
 
     for (size_t k = 0; k < safetensors_count(file); k++) {
         const struct safetensor *t = safetensors_at(file, k);
-        floats += is_of_run(t) ? 0 : t->bytes / sizeof(float);
+        floats += is_of_run(t) || t->type != SAFETENSORS_F32 ? 0
+                                                             : t->bytes / sizeof(float);
         kept += is_of_run(t) ? t->bytes : 0;
         non_zero += thinned && !is_of_run(t) ? count_non_zero(t) : 0;
         n += !is_of_run(t);
@@ -209,6 +193,8 @@ static bool say_checkpoint(FILE *out, const char *path, const struct log *log)
         say_run(out, file);
         good = shards_of(file, path, &shards, log) == DESCANT_OK &&
                (!shards.n || say_shards(out, file, path, &shards));
+        if (good)
+            ids_say_trained(file, path, &shards, out);
     } else if (safetensors_text(file, "progress")) {
         say_bsp(out, file);
     } else {
@@ -227,6 +213,7 @@ struct counts {
     int classes;                /* up to the largest label */
     enum data_format format;
     char bad_line[512];
+    struct ids_seen *seen;      /* the caller's; NULL: they are not looked at */
 };
 
 /* Adds a block to the counts. The highest field with ids is sought from the last field
@@ -238,6 +225,8 @@ static void count_block(struct counts *c, const struct block *block)
 
     c->examples += e->n;
     c->lines += block->lines;
+    if (c->seen)
+        ids_add(c->seen, e);
     c->bad += block->bad;
     for (size_t i = 0; i < e->n; i++)
         c->positive += e->labels[i] > 0;
@@ -262,7 +251,7 @@ static descant_status count_all(const struct data_options *options, struct count
     enum data_got got = DATA_BLOCK;
     descant_status status = data_open(&data, options);
 
-    memset(c, 0, sizeof *c);
+    *c = (struct counts){.seen = c->seen};
     if (status != DESCANT_OK)
         return status;
     *shape = *data_shape(data);
@@ -306,7 +295,7 @@ static descant_status count_classes(const struct data_options *options, struct c
 {
     struct data_options o = *options;
     struct data_shape classes;
-    struct counts more;
+    struct counts more = {.seen = c->seen};
 
     o.n_classes = MOST_CLASSES;
     descant_status status = count_all(&o, &more, &classes);
@@ -326,7 +315,7 @@ static bool say_data(FILE *out, const char *path, enum file_kind kind,
     /* With max_bad 1 the data is read to its end, however many of its lines are bad. */
     struct data_options o = {.paths = &path, .n_paths = 1, .hash = true, .max_bad = 1,
                              .n_fields = MOST_FIELDS, .chunk_bytes = CHUNK};
-    struct counts c;
+    struct counts c = {.seen = ids_create()};
     struct data_shape shape;
 
     descant_status status = count_all(&o, &c, &shape);
@@ -337,6 +326,7 @@ static bool say_data(FILE *out, const char *path, enum file_kind kind,
     if (o.scoring)
         status = count_all(&o, &c, &shape);
     if (status != DESCANT_OK) {
+        ids_destroy(c.seen);
         log_fail(log, status, "%s", descant_last_error());
         return false;
     }
@@ -350,6 +340,9 @@ static bool say_data(FILE *out, const char *path, enum file_kind kind,
     if (c.format == DATA_LIBFFM)
         shape.n_fields = (int)c.fields;
     say_counts(out, &c, &shape, labelled);
+    if (c.seen)
+        ids_say(c.seen, &shape, out);
+    ids_destroy(c.seen);
     if (c.format == DATA_LIBFFM && c.fields)
         say(out, "to train on", "--fields %zu or more, %lld without it", c.fields,
             (long long)train_options_default().fields);
@@ -388,6 +381,8 @@ static bool say_log(FILE *out, const char *path, FILE *err)
         {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, 6},
         {"AUC", "auc", REPORT_AUC, 6},
         {"accuracy", "eval_accuracy", REPORT_ACCURACY, 6},
+        {"rows of tables", "rows_live", REPORT_FIELDS, 0},
+        {"rows evicted", "rows_evicted", REPORT_FIELDS, 0},
     };
     struct report_run run;
     bool good = report_read(&run, path, err), bsp = good && report_of_bsp(&run);

@@ -119,6 +119,11 @@ size_t model_table_rows(const struct model *model)
     return model->n_rows;
 }
 
+uint64_t model_rows_end(const struct model *model)
+{
+    return model->shape.grows ? (uint64_t)model->n_tables << 32 : model->n_rows;
+}
+
 int model_table_width(const struct model *model)
 {
     return model->row_width;
@@ -188,12 +193,16 @@ void model_set_intercept(const struct model *model, float *w, double score)
         w[model->top.layers[0].bias] = (float)score;
 }
 
+struct rows_born rows_born_of(enum model_kind kind, size_t row_width)
+{
+    size_t zeros = kind == MODEL_DLRM ? 0 : 1;
+    double spread = row_width > zeros ? 0.25 / sqrt((double)(row_width - zeros)) : 0;
+    return (struct rows_born){zeros, spread};
+}
+
 struct rows_born model_rows_born(const struct model *model)
 {
-    size_t zeros = model->shape.kind == MODEL_DLRM ? 0 : 1;
-    size_t width = (size_t)model->row_width;
-    double spread = width > zeros ? 0.25 / sqrt((double)(width - zeros)) : 0;
-    return (struct rows_born){zeros, spread};
+    return rows_born_of(model->shape.kind, (size_t)model->row_width);
 }
 
 void model_init_tables(const struct model *model, float *tables, size_t from, size_t n,

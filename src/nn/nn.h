@@ -58,6 +58,8 @@ int model_outputs(const struct model *model);                /* n_classes */
 size_t model_floats(const struct model *model);              /* of the dense vector */
 size_t model_table_floats(const struct model *model); /* of all tables together, or 0 */
 size_t model_table_rows(const struct model *model); /* of all tables together, or 0 */
+/* Above each row's number, also where tables grow and have no rows that can be counted */
+uint64_t model_rows_end(const struct model *model);
 int model_table_width(const struct model *model);            /* floats of a row, or 0 */
 /* the dense vector's */
 const struct tensor *model_tensors(const struct model *model, size_t *n);
@@ -75,6 +77,7 @@ struct rows_born {
     size_t zeros;
     double spread;
 };
+struct rows_born rows_born_of(enum model_kind kind, size_t row_width);
 struct rows_born model_rows_born(const struct model *model);
 /* linear, fm: the score that an example without features has; others leave w alone. */
 void model_set_intercept(const struct model *model, float *w, double score);

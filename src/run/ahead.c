@@ -14,7 +14,8 @@ void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
                 struct work *work)
 {
     *a = (struct ahead){.at = *at, .feed = feed, .work = work, .depth = at->most > 0};
-    if (at->job)
+    a->block.of = at->saved;
+    if (at->job || at->saved)
         work_on_blocks(work);
 }
 
@@ -81,9 +82,21 @@ static bool take(struct ahead *a, struct feed_batch *batch, const float **tables
     return a->status == DESCANT_OK && find_rows(a, &batch->examples);
 }
 
+/* Out of files there is nothing to wait for. */
+static bool next_saved(struct ahead *a, struct feed_batch *batch, const float **tables)
+{
+    if (!feed_next(a->feed, batch))
+        return false;
+    *tables = saved_block_fill(&a->block, a->work, &batch->examples);
+    a->status = *tables ? DESCANT_OK : DESCANT_MEMORY;
+    return *tables != NULL;
+}
+
 bool ahead_next(struct ahead *a, struct feed_batch *batch, const float **tables)
 {
     *tables = a->at.memory;
+    if (a->at.saved)
+        return next_saved(a, batch, tables);
     if (!a->at.job)
         return feed_next(a->feed, batch);
     drop_now(a);
@@ -103,6 +116,7 @@ descant_status ahead_push(struct ahead *a, double rate)
 
 void ahead_fini(struct ahead *a)
 {
+    saved_block_fini(&a->block);
     if (!a->at.job)
         return;
     drop_now(a);

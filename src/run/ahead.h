@@ -8,13 +8,15 @@
 #include "descant.h"
 #include "nn/nn.h"
 #include "run/feed.h"
+#include "run/saved_rows.h"
 
 enum { AHEAD_MOST = 16 };               /* batches, beside the one that is trained */
 
-/* Where a model's tables are: in memory, or with owners. */
+/* Where a model's tables are: in memory, with owners, or in a checkpoint's files. */
 struct tables_at {
     float *memory;
-    struct descant *job;        /* NULL: in memory */
+    const struct saved_rows *saved;     /* NULL: not in files */
+    struct descant *job;        /* NULL: without owners */
     int table;                  /* of descant_owned_table */
     int most;                   /* batches ahead, up to AHEAD_MOST */
 };
@@ -33,7 +35,8 @@ struct ahead {
     int first, n;
     int depth;                  /* batches ahead now, */
     int stalls, seen;           /* after so many that came late of the last ones */
-    struct descant_rows *now;   /* of the batch that the caller has */
+    struct descant_rows *now;   /* of the batch that the caller has; */
+    struct saved_block block;   /* or these, out of files */
 };
 
 /* work is the caller's, and from here on made for these tables. */

@@ -91,10 +91,31 @@ bool checkpoint_wants(const struct checkpoint *c, int k);
 
 /* --- checkpoint_tables.c: the tables, which are in the file or in its shards --- */
 
+/* As its shards have to be for this model. */
+struct shard_shape checkpoint_shape(const struct checkpoint *c, const struct model *model,
+                                    const struct optimizer *optimizer);
 /* The model's tables and their optimizer's state, (rows, state); state NULL: without. */
 descant_status checkpoint_tables(const struct checkpoint *c, const struct model *model,
                                  const struct optimizer *optimizer, float *tables,
                                  float *state);
+/* CORRUPT: the checkpoint's tables grow, and the model's do not, or the other way
+ * round. */
+descant_status checkpoint_grows_alike(const struct checkpoint *c,
+                                      const struct model *model);
+/* The name of the tensor with the ids of a table that grows: "tables.0.ids". */
+void checkpoint_ids_name(const struct tensor *table, char *name, size_t room);
+/* The rows of a table that grows, in a checkpoint without shards. */
+struct grown_rows {
+    uint64_t first;             /* is added to an id for the row's number */
+    size_t n, width, n_state;
+    const uint64_t *ids;        /* (n) */
+    const float *values;        /* (n, width) */
+    const float *state;         /* (n, n_state), or NULL */
+};
+/* Those of all tables of the model. */
+descant_status checkpoint_grown(const struct checkpoint *c, const struct model *model,
+                                const struct optimizer *optimizer,
+                                struct grown_rows *out);
 /* Gives rows with their records, as descant_owned_set takes them: all, or, of shards,
  * those that are wanted. Left out are rows that are as a row begins with this seed. */
 descant_status checkpoint_rows(const struct checkpoint *c, const struct model *model,

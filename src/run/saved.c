@@ -4,6 +4,7 @@
 #include "run/saved.h"
 
 #include "run/checkpoint.h"
+#include "run/saved_rows.h"
 
 #include <string.h>
 
@@ -40,31 +41,46 @@ bool saved_inputs(const struct safetensors *file, struct data_shape *shape, int 
     return true;
 }
 
-/* Copies the tensors, for the file is mapped and the model wants them in its own
- * order. */
-static descant_status read_model(struct saved *saved, const char *path, bool with_state,
-                                 const struct log *log)
+/* Into memory, with the state of the tables' optimizer where it is wanted. */
+static descant_status read_tables(struct saved *saved, const struct checkpoint *c,
+                                  bool with_state)
 {
     const struct optimizer *o = &saved->options.optimizer;
-    size_t n, state = optimizer_row_floats(o, model_table_rows(saved->model),
-                                           model_table_width(saved->model));
-    const struct tensor *tensors = model_tensors(saved->model, &n);
+    size_t state = optimizer_row_floats(o, model_table_rows(saved->model),
+                                        model_table_width(saved->model));
 
-    saved->w = memory_take_array(model_floats(saved->model), sizeof(float));
     saved->tables = memory_take_array(model_table_floats(saved->model), sizeof(float));
     if (with_state && state)
         saved->state = memory_take_array(state, sizeof(float));
-    if (!saved->w || !saved->tables || (with_state && state && !saved->state))
-        return log_fail(log, DESCANT_MEMORY, "no memory for the model of %s", path);
+    if (!saved->tables || (with_state && state && !saved->state))
+        return log_fail(c->log, DESCANT_MEMORY, "no memory for the tables of %s",
+                        c->path);
+    return checkpoint_tables(c, saved->model, o, saved->tables, saved->state);
+}
+
+/* Copies the tensors, for the file is mapped and the model wants them in its own order;
+ * the rows of tables that grow stay in the files. */
+static descant_status read_model(struct saved *saved, const char *path, bool with_state,
+                                 const struct log *log)
+{
+    size_t n;
+    const struct tensor *tensors = model_tensors(saved->model, &n);
     struct told told = train_told(&saved->options);
     struct checkpoint c = {
         .file = saved->file, .path = path, .told = &told, .log = log};
+
+    saved->w = memory_take_array(model_floats(saved->model), sizeof(float));
+    if (!saved->w)
+        return log_fail(log, DESCANT_MEMORY, "no memory for the model of %s", path);
     descant_status status = shards_of(saved->file, path, &c.shards, log);
     if (status == DESCANT_OK)
         status = checkpoint_take(&c, tensors, n, saved->w);
-    return status == DESCANT_OK ? checkpoint_tables(&c, saved->model, o, saved->tables,
-                                                    saved->state)
-                                : status;
+    if (status != DESCANT_OK)
+        return status;
+    return model_shape(saved->model)->grows
+               ? saved_rows_open(&saved->rows, &c, saved->model,
+                                 &saved->options.optimizer)
+               : read_tables(saved, &c, with_state);
 }
 
 /* Exactly the files that were named are scored. */
@@ -143,6 +159,7 @@ void saved_close(struct saved *saved)
     memory_give(saved->w);
     memory_give(saved->tables);
     memory_give(saved->state);
+    saved_rows_close(saved->rows);
     if (saved->file)
         safetensors_close(saved->file);
     memset(saved, 0, sizeof *saved);

@@ -6,6 +6,7 @@
 #include "run/config.h"
 
 struct safetensors;
+struct saved_rows;
 
 struct saved {
     struct train_options options;       /* of the run that wrote it; texts point into
@@ -13,6 +14,8 @@ struct saved {
     struct safetensors *file;
     struct model *model;
     float *w, *tables;
+    struct saved_rows *rows;            /* tables that grow: instead of `tables` and
+                                           `state` */
     float *state;                       /* of the tables' optimizer; NULL: not asked for,
                                            or it has none */
 };

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Shards are written and read in pieces: the rows of a shard may be nearly all of a
- * machine's memory, so there is no second copy of them.
- *
- * A safetensors file has all row numbers before all records, and its head says how many
- * there are. Rows are born while it is written. So the writer goes over the rows three
- * times: it notes, in a bit for each row of the tables, which rows there are, and counts
- * them; then it writes the numbers of these, and then their records, and passes over the
- * rows that have come since. That no row ever goes, and that each pass has the same
- * order, makes numbers and records fit.
+/* The names of shards, their folder, and reading, in pieces: the rows of a shard may be
+ * nearly all of a machine's memory, so there is no second copy of them.
  *
  * A reader trusts no byte: the file's structure (safetensors.c), its texts against those
  * of FILE, the shapes of its tensors against the model's, each row number, and, as they
@@ -22,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIECE_ROWS = 4096, PIECE_FLOATS = 1 << 18, MOST_RECORD = 1 << 16 };
-#define MOST_ROWS (UINT64_C(1) << 40)
+enum { PIECE_ROWS = 4096, MOST_RECORD = 1 << 16 };
+#define MOST_ROWS (UINT64_C(1) << 48)
 
 /* --- names --- */
 
@@ -183,194 +176,6 @@ uint64_t shards_last(const char *beside)
     return last;
 }
 
-/* --- writing --- */
-
-/* A pass over the rows that are noted. */
-struct pass {
-    const struct shard_source *source;
-    uint64_t *noted;            /* a bit for each row of the tables */
-    uint64_t at;                /* as `next` has it */
-    size_t room;                /* rows of a piece */
-    uint64_t *rows;             /* (room) */
-    float *records;             /* (room, record) */
-    bool with_records;
-    size_t n, given;            /* rows of the piece; bytes of it that were given */
-    descant_status status;      /* of the last piece, */
-    char why[LOG_LINE];         /* and the reason where it has failed */
-};
-
-static void pass_fini(struct pass *p)
-{
-    memory_give(p->noted);
-    memory_give(p->rows);
-    memory_give(p->records);
-}
-
-static bool pass_init(struct pass *p, const struct shard_source *source)
-{
-    const struct shard_shape *shape = source->shape;
-
-    *p = (struct pass){.source = source, .room = PIECE_FLOATS / shape->record};
-    p->room = p->room > PIECE_ROWS ? PIECE_ROWS : p->room ? p->room : 1;
-    p->noted = memory_take_array((size_t)(shape->rows / 64 + 1), sizeof *p->noted);
-    p->rows = memory_take_array(p->room, sizeof *p->rows);
-    p->records = memory_take_array(p->room * shape->record, sizeof *p->records);
-    return p->noted && p->rows && p->records;
-}
-
-static descant_status next_piece(struct pass *p)
-{
-    return p->source->next(p->source->of, &p->at, p->room, p->rows,
-                           p->with_records ? p->records : NULL, &p->n);
-}
-
-static void pass_begin(struct pass *p, bool with_records)
-{
-    p->at = 0;
-    p->n = p->given = 0;
-    p->with_records = with_records;
-}
-
-static descant_status note_all(struct pass *p, uint64_t *n)
-{
-    descant_status status;
-
-    *n = 0;
-    pass_begin(p, false);
-    while ((status = next_piece(p)) == DESCANT_OK && p->n > 0)
-        for (size_t k = 0; k < p->n; k++, ++*n)
-            p->noted[p->rows[k] / 64] |= UINT64_C(1) << p->rows[k] % 64;
-    return status;
-}
-
-/* Leaves only rows that are noted in the piece. False: there are no more. */
-static bool refill(struct pass *p)
-{
-    size_t record = p->source->shape->record;
-    size_t kept = 0;
-
-    while (kept == 0) {
-        p->status = next_piece(p);
-        if (p->status != DESCANT_OK)
-            snprintf(p->why, sizeof p->why, "%s", descant_last_error());
-        if (p->status != DESCANT_OK || p->n == 0)
-            return false;
-        for (size_t k = 0; k < p->n; k++) {
-            if (!(p->noted[p->rows[k] / 64] >> p->rows[k] % 64 & 1))
-                continue;
-            p->rows[kept] = p->rows[k];
-            if (kept < k && p->with_records)
-                memcpy(p->records + kept * record, p->records + k * record,
-                       record * sizeof *p->records);
-            kept++;
-        }
-    }
-    p->n = kept;
-    p->given = 0;
-    return true;
-}
-
-/* The next bytes of the piece's rows or records. */
-static bool give(struct pass *p, char *to, size_t bytes)
-{
-    const char *from = p->with_records ? (const char *)p->records : (const char *)p->rows;
-    size_t each = p->with_records ? p->source->shape->record * sizeof *p->records
-                                  : sizeof *p->rows;
-
-    while (bytes > 0) {
-        if (p->given == p->n * each && !refill(p)) {
-            errno = EIO;                /* shard_write knows why */
-            return false;
-        }
-        size_t n = p->n * each - p->given;
-        n = n < bytes ? n : bytes;
-        memcpy(to, from + p->given, n);
-        p->given += n;
-        to += n;
-        bytes -= n;
-    }
-    return true;
-}
-
-static bool give_rows(void *of, void *to, size_t bytes)
-{
-    return give(of, to, bytes);
-}
-
-static bool give_records(void *of, void *to, size_t bytes)
-{
-    struct pass *p = of;
-
-    if (!p->with_records)
-        pass_begin(p, true);
-    return give(p, to, bytes);
-}
-
-enum { N_TEXTS = 7, TEXT_ROOM = NAME_MAX + 64 };
-
-static descant_status write_noted(struct pass *p, const struct shards *s, int k,
-                                  const char *path, uint64_t n, const struct log *log)
-{
-    const struct shard_shape *shape = p->source->shape;
-    char all[N_TEXTS][TEXT_ROOM];
-    const struct safetensors_text texts[N_TEXTS] = {
-        {"descant", descant_version()}, {"shard", all[0]},
-        {"shards", all[1]},             {"table_rows", all[2]},
-        {"width", all[3]},              {"table-optimizer", shape->optimizer},
-        {"seed", all[4]}};
-    const size_t record = shape->record;
-    const struct safetensor tensors[] = {
-        {.name = "rows", .type = SAFETENSORS_U64, .n_dims = 1, .dims = {n},
-         .bytes = n * sizeof *p->rows, .source = give_rows, .of = p},
-        {.name = "records", .type = SAFETENSORS_F32, .n_dims = 2, .dims = {n, record},
-         .bytes = n * record * sizeof *p->records, .finite = true,
-         .source = give_records, .of = p}};
-
-    snprintf(all[0], TEXT_ROOM, "%d", k + 1);
-    shards_text(s, all[1], TEXT_ROOM);
-    snprintf(all[2], TEXT_ROOM, "%" PRIu64, shape->rows);
-    snprintf(all[3], TEXT_ROOM, "%zu", shape->width);
-    snprintf(all[4], TEXT_ROOM, "%" PRIu64, shape->seed);
-    pass_begin(p, false);
-    return safetensors_write(path, NULL, tensors, 2, texts, N_TEXTS, log);
-}
-
-/* Logs a failure that was not logged yet. */
-static descant_status log_again(const struct log *log, descant_status status)
-{
-    char why[LOG_LINE];
-
-    snprintf(why, sizeof why, "%s", descant_last_error());
-    return log_fail(log, status, "%s", why);
-}
-
-descant_status shard_write(const struct shards *s, const char *beside, int k,
-                           const struct shard_source *source, uint64_t *n,
-                           const struct log *log)
-{
-    struct pass p;
-    char path[PATH_MAX];
-    uint64_t rows = 0;
-
-    shards_path(s, beside, k, path, sizeof path);
-    descant_status status = pass_init(&p, source)
-                                ? note_all(&p, &rows)
-                                : log_fail(log, DESCANT_MEMORY,
-                                           "%s: no memory to write it", path);
-    if (status == DESCANT_OK) {
-        status = write_noted(&p, s, k, path, rows, NULL);
-        if (p.status != DESCANT_OK)
-            status = log_fail(log, p.status, "%s: its rows cannot be had: %s", path,
-                              p.why);
-        else if (status != DESCANT_OK)
-            status = log_again(log, status);
-    }
-    pass_fini(&p);
-    if (status == DESCANT_OK)
-        *n = rows;
-    return status;
-}
-
 /* --- reading --- */
 
 bool shard_said(const struct safetensors *file, struct shard_said *said)
@@ -379,7 +184,8 @@ bool shard_said(const struct safetensors *file, struct shard_said *said)
                *k = safetensors_text(file, "shard"),
                *rows = safetensors_text(file, "table_rows"),
                *width = safetensors_text(file, "width");
-    struct shard_said s = {.optimizer = safetensors_text(file, "table-optimizer")};
+    struct shard_said s = {.optimizer = safetensors_text(file, "table-optimizer"),
+                           .grows = safetensors_text(file, "grows") != NULL};
 
     if (!of || !k || !rows || !width || !s.optimizer || !read_text(of, &s.of) ||
         sscanf(k, "%d", &s.k) != 1 || s.k < 1 || s.k > s.of.n ||
@@ -405,6 +211,10 @@ static descant_status check_said(const struct shard *shard, const struct shards 
                         "%s is shard %d of %d of another checkpoint, whose id is "
                         "%016" PRIx64 ", not %016" PRIx64,
                         path, said.k + 1, said.of.n, said.of.id, s->id);
+    if (shape && said.grows != shape->grows)
+        return log_fail(log, DESCANT_CORRUPT, "%s is of tables %s, the model's %s", path,
+                        said.grows ? "that grow" : "of a number of rows",
+                        shape->grows ? "grow" : "have a number of rows");
     if (shape && (said.table_rows != shape->rows || said.width != shape->width))
         return log_fail(log, DESCANT_CORRUPT,
                         "%s is of another model: its tables have %llu rows of %zu "

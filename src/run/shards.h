@@ -6,7 +6,9 @@
  *   records    (n, record)  F32: a row's `width` values, then its optimizer's state
  *
  * and texts that say whose it is. Only rows that were ever trained are in a shard; others
- * have the first values that follow from the seed.
+ * have the first values that follow from the seed. Where the tables grow, a row's number
+ * is its id, with its table's number above its 32 bits, and the shard has the rows that
+ * were there; one that comes twice is the one that comes later.
  *
  * FILE.rows-00003-2-of-4.safetensors is shard 2 of 4 of the third generation. Each
  * checkpoint of a FILE is of another generation, so that FILE.previous keeps its shards
@@ -32,7 +34,8 @@ struct shards {
 
 /* The tables, as one. */
 struct shard_shape {
-    uint64_t rows;
+    uint64_t rows;              /* above each row's number */
+    bool grows;
     size_t width, record;       /* floats of a row; with its state */
     uint64_t seed;              /* of first values */
     const char *optimizer;
@@ -45,10 +48,10 @@ void shards_text(const struct shards *s, char *text, size_t room);
 /* The name of shard k, from 0, beside FILE, or beside FILE.previous and the like. */
 void shards_path(const struct shards *s, const char *beside, int k, char *path,
                  size_t room);
-/* --- writing --- */
+/* --- writing: shards_write.c --- */
 
-/* As descant_owned_next. The rows come in the same order at each pass, and none goes;
- * more may come. */
+/* As descant_owned_next. But where the tables grow, the rows come in the same order at
+ * each pass, and none goes; more may come. */
 typedef descant_status shard_next(void *of, uint64_t *at, size_t room, uint64_t *rows,
                                   float *records, size_t *n);
 
@@ -101,6 +104,7 @@ struct shard_said {
     struct shards of;           /* without rows */
     int k;
     unsigned long long table_rows;
+    bool grows;
     size_t width;
     const char *optimizer;
 };

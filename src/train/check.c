@@ -101,8 +101,6 @@ static descant_status check_tables(const struct train_options *o, const struct l
         return log_fail(log, DESCANT_INVALID,
                         "--rows grow needs --table-memory: the bytes that tables may "
                         "take");
-    if (o->rows < 0 && o->model != MODEL_MLP && o->checkpoint)
-        return log_fail(log, DESCANT_UNSUPPORTED, "--rows grow has no checkpoints yet");
     if (o->tables != TABLES_REPLICATE && o->on_term == ON_TERM_LEAVE)
         return log_fail(log, DESCANT_INVALID,
                         "--on-term leave needs --tables replicate: a rank that owns "

@@ -35,6 +35,9 @@ static descant_status check_meaning(const struct trainer *t, const struct checkp
         return log_fail(&t->log, DESCANT_CORRUPT,
                         "%s is of another model: --model was %s, now it is %s", path, was,
                         is);
+    descant_status status = checkpoint_grows_alike(c, t->model);
+    if (status != DESCANT_OK)
+        return status;
     if (!saved_inputs(c->file, &had, &format))
         return DESCANT_OK;
     if (had.n_dense != have->n_dense || had.n_fields != have->n_fields)

@@ -74,7 +74,8 @@ static struct shard_shape shape_of(const struct trainer *t)
     int width = model_table_width(t->model);
 
     return (struct shard_shape){
-        .rows = model_table_rows(t->model),
+        .rows = model_rows_end(t->model),
+        .grows = model_shape(t->model)->grows,
         .width = (size_t)width,
         .record = (size_t)width + optimizer_row_floats(&t->optimizer, 1, width),
         .seed = (uint64_t)t->options->seed,
@@ -180,6 +181,18 @@ static descant_status set_rows(void *of, const uint64_t *rows, size_t n,
     return descant_owned_set(t->job, t->rows_table, rows, n, records);
 }
 
+/* Tables that grow may have less room than they had. */
+static void say_evicted(const struct trainer *t)
+{
+    struct descant_stats s;
+
+    if (model_shape(t->model)->grows && descant_stats(t->job, &s) == DESCANT_OK &&
+        s.rows_evicted)
+        log_say(&t->log, DESCANT_WARNING, "%s has more rows than --table-memory has room "
+                "for: %llu had to go", t->options->checkpoint,
+                (unsigned long long)s.rows_evicted);
+}
+
 /* *generation: of the checkpoint; 0: it is not in shards. */
 static descant_status read_rows(struct trainer *t, uint64_t *generation)
 {
@@ -191,6 +204,8 @@ static descant_status read_rows(struct trainer *t, uint64_t *generation)
     if (status == DESCANT_OK)
         status = checkpoint_rows(&c, t->model, &t->optimizer,
                                  (uint64_t)t->options->seed, set_rows, t);
+    if (status == DESCANT_OK)
+        say_evicted(t);
     checkpoint_close(&c);
     return status;
 }

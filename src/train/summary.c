@@ -156,20 +156,35 @@ static void print_training(struct trainer *t, bool resumed)
     summary_held_out(t->out, &r->held_out, classes);
 }
 
-/* Of tables that grow: the rows of this trainer, or of all where they share them. */
+/* Of tables that grow, in all; of hosts, as they have told last. */
+static void print_grown(struct trainer *t)
+{
+    bool all = t->whole.n > 1;
+    const struct rows_figures rows = all ? t->whole.rows : whole_rows(t);
+
+    summary_row(t->out, "rows of tables", rows.live, "%.0f");
+    summary_row(t->out, "rows evicted", rows.evicted, "%.0f");
+    summary_row(t->out, "gradients without a row", rows.refused, "%.0f");
+}
+
+/* How rows travelled, where that is not as it is without options. */
 static void print_rows(struct trainer *t)
 {
-    struct descant_stats s;
+    static const char *const wires[] = {"f32", "bf16", "q8"};   /* as in owned.c */
+    const struct train_options *o = t->options;
+    int wire = o->rows_wire ? o->rows_wire - 1 : o->plan_wire;
+    char age[32];
 
-    if (!t->owned || !model_shape(t->model)->grows ||
-        descant_stats(t->job, &s) != DESCANT_OK)
+    if (!t->owned)
         return;
-    summary_row(t->out, t->hosts > 1 ? "rows that it owns" : "rows of tables",
-                (double)s.rows_live, "%.0f");
-    if (s.rows_evicted)
-        summary_row(t->out, "rows that had to go", (double)s.rows_evicted, "%.0f");
-    if (s.rows_refused)
-        summary_row(t->out, "gradients that made no row", (double)s.rows_refused, "%.0f");
+    if (t->deals && wire)
+        fprintf(t->out, "  %-26s %s\n", "wire of rows", wires[wire]);
+    if (t->deals && o->rows_age > 0) {
+        snprintf(age, sizeof age, "%.6g s", o->rows_age);
+        fprintf(t->out, "  %-26s %s\n", "age of copied rows", age);
+    }
+    if (model_shape(t->model)->grows)
+        print_grown(t);
 }
 
 static void log_rows(struct trainer *t, struct json *json)
@@ -180,9 +195,16 @@ static void log_rows(struct trainer *t, struct json *json)
         return;
     json_int(json, "rows_fetched", (int64_t)s.rows_fetched);
     json_int(json, "rows_cached", (int64_t)s.rows_cached);
+    if (!model_shape(t->model)->grows)
+        return;
     json_int(json, "rows_live", (int64_t)s.rows_live);
     json_int(json, "rows_evicted", (int64_t)s.rows_evicted);
     json_int(json, "rows_refused", (int64_t)s.rows_refused);
+    if (t->whole.n > 1) {
+        json_int(json, "job_rows_live", (int64_t)t->whole.rows.live);
+        json_int(json, "job_rows_evicted", (int64_t)t->whole.rows.evicted);
+        json_int(json, "job_rows_refused", (int64_t)t->whole.rows.refused);
+    }
 }
 
 static void print_synchronisation(struct trainer *t)

@@ -70,7 +70,10 @@ static bool read_figures(const struct descant_peer *p, struct host_figures *h)
         !is_within(v[SHOWN_POSITIVE], 0, v[SHOWN_N]) ||
         !is_within(v[SHOWN_CORRECT], 0, v[SHOWN_N]) ||
         !is_within(v[SHOWN_SECONDS], 0, MOST_S) ||
-        !is_within(v[SHOWN_STALL_S], 0, MOST_COUNT))
+        !is_within(v[SHOWN_STALL_S], 0, MOST_COUNT) ||
+        !is_within(v[SHOWN_ROWS], 0, MOST_COUNT) ||
+        !is_within(v[SHOWN_EVICTED], 0, MOST_COUNT) ||
+        !is_within(v[SHOWN_REFUSED], 0, MOST_COUNT))
         return false;
     bool merges = p->rounds > 0;
     *h = (struct host_figures){
@@ -90,6 +93,7 @@ static bool read_figures(const struct descant_peer *p, struct host_figures *h)
         .age_s = merges ? p->age_s : (double)NAN,
         .place = share(v[SHOWN_PLACE], 0, 1),
         .left_s = share(v[SHOWN_LEFT_S], 0, MOST_S),
+        .rows = {v[SHOWN_ROWS], v[SHOWN_EVICTED], v[SHOWN_REFUSED]},
         .heard_s = p->heard_s,
     };
     return true;
@@ -107,8 +111,16 @@ static double known_max(double a, double b)
     return a < 0 || b < 0 ? -1 : fmax(a, b);
 }
 
+static void add_rows(struct rows_figures *sum, const struct rows_figures *one)
+{
+    sum->live += one->live;
+    sum->evicted += one->evicted;
+    sum->refused += one->refused;
+}
+
 static void add_trainer(struct host_figures *h, const struct host_figures *one)
 {
+    add_rows(&h->rows, &one->rows);
     h->gap = mean_of(h->gap, h->trainers, one->gap);
     h->age_s = mean_of(h->age_s, h->trainers, one->age_s);
     h->trainers++;
@@ -198,6 +210,7 @@ void whole_merge(struct whole *w, const struct descant_peer *peers, size_t n)
     w->seen = (struct metrics){0};
     w->at_work = 0;
     w->seconds = w->lately = w->place = w->left_s = 0;
+    w->rows = (struct rows_figures){0};
     w->gap = w->age_s = (struct spread){(double)NAN, (double)NAN};
     for (size_t k = 0; k < w->n; k++) {
         struct host_figures *h = &w->hosts[k];
@@ -209,6 +222,7 @@ void whole_merge(struct whole *w, const struct descant_peer *peers, size_t n)
         w->lately += h->lately;
         stall_s += h->stall_s;
         worker_s += h->worker_s;
+        add_rows(&w->rows, &h->rows);
         widen(&w->gap, h->gap);
         widen(&w->age_s, h->age_s);
         w->place = h->place < 0 || w->place < 0 ? -1 : w->place + h->place;
@@ -427,8 +441,20 @@ double whole_left(const struct trainer *t)
                : -1;
 }
 
+struct rows_figures whole_rows(const struct trainer *t)
+{
+    struct descant_stats s;
+
+    if (!t->owned || !model_shape(t->model)->grows ||
+        descant_stats(t->job, &s) != DESCANT_OK)
+        return (struct rows_figures){0};
+    return (struct rows_figures){(double)s.rows_live, (double)s.rows_evicted,
+                                 (double)s.rows_refused};
+}
+
 void whole_show(struct trainer *t)
 {
+    const struct rows_figures rows = whole_rows(t);
     double now_s = (double)(clock_now_ns() - t->began_ns) * 1e-9;
     double values[N_SHOWN] = {
         [SHOWN_LAYOUT] = SHOWN_LAYOUT_NOW,
@@ -437,7 +463,10 @@ void whole_show(struct trainer *t)
         [SHOWN_STALL_S] = get(&t->seat->stall_ns) * 1e-9,
         [SHOWN_PLACE] = t->ended ? 1 : place_of(t),
         [SHOWN_LEFT_S] = t->ended ? 0 : whole_left(t),
-        [SHOWN_ENDED] = t->ended};
+        [SHOWN_ENDED] = t->ended,
+        [SHOWN_ROWS] = rows.live,
+        [SHOWN_EVICTED] = rows.evicted,
+        [SHOWN_REFUSED] = rows.refused};
     struct metrics seen = {0}, one;
 
     for (int k = 0; k < BOARD_WORKERS; k++) {

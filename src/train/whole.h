@@ -12,10 +12,15 @@ struct trainer;
 /* The numbers that a trainer shows to the others (descant_show), of this start. */
 enum shown { SHOWN_LAYOUT, SHOWN_HOST, SHOWN_N, SHOWN_POSITIVE, SHOWN_CORRECT, SHOWN_LOSS,
              SHOWN_PREDICTED, SHOWN_SECONDS, SHOWN_STALL_S, SHOWN_PLACE, SHOWN_LEFT_S,
-             SHOWN_ENDED, N_SHOWN };
-enum { SHOWN_LAYOUT_NOW = 2 };          /* another version of Descant has another one */
+             SHOWN_ENDED, SHOWN_ROWS, SHOWN_EVICTED, SHOWN_REFUSED, N_SHOWN };
+enum { SHOWN_LAYOUT_NOW = 3 };          /* another version of Descant has another one */
 
 enum host_state { HOST_TRAINS, HOST_DONE, HOST_LEFT, HOST_FAILED, HOST_DIED };
+
+/* Of tables that grow. */
+struct rows_figures {
+    double live, evicted, refused;
+};
 
 /* One host's, over its trainers. */
 struct host_figures {
@@ -28,6 +33,7 @@ struct host_figures {
     double gap, age_s;          /* means over its trainers that have merged; NaN: none
                                    has */
     double place, left_s;       /* in the data, 0 to 1; until its end. -1: not known */
+    struct rows_figures rows;
     double heard_s;             /* the age of these figures */
     double per_s, lately;       /* examples/s: of its seconds; of the last ones */
 };
@@ -53,6 +59,7 @@ struct whole {
     double per_s, lately;
     double stall_share;
     struct spread gap, age_s;   /* over the hosts */
+    struct rows_figures rows;
     double place, left_s;       /* the mean place; the longest time. -1: not known */
 };
 
@@ -81,6 +88,9 @@ void whole_print(const struct whole *w, FILE *out);
 
 /* Seconds until this trainer is at the end of its data; -1: not known. */
 double whole_left(const struct trainer *t);
+/* The rows of this trainer, or of all of a machine, who share them; 0 where tables do not
+ * grow. */
+struct rows_figures whole_rows(const struct trainer *t);
 /* This trainer's numbers, to the others. */
 void whole_show(struct trainer *t);
 /* Brings t->whole up to date. False: there are no figures of other hosts. */

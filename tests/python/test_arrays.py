@@ -211,10 +211,10 @@ class Peers(unittest.TestCase):
     def test_one_alone_knows_itself(self):
         with descant.attach(np.zeros(3, "f4"), job="self") as sync:
             self.assertEqual([(p["rank"], p["values"]) for p in sync.peers()], [(0, [])])
-            sync.show(*range(12))
-            self.assertEqual(sync.peers()[0]["values"], list(range(12)))
-            with self.assertRaisesRegex(descant.Error, "12 at most"):
-                sync.show(*range(13))
+            sync.show(*range(16))
+            self.assertEqual(sync.peers()[0]["values"], list(range(16)))
+            with self.assertRaisesRegex(descant.Error, "16 at most"):
+                sync.show(*range(17))
             sync.show()
             self.assertEqual(sync.peers()[0]["values"], [])
 
