@@ -191,6 +191,9 @@ START_TEST(hosts_train_one_model)
     ck_assert(logged("interval", "stall_rows") >= 0);
     ck_assert(logged("summary", "stall_rows") >= 0);
     ck_assert((logged("summary", "rows_cached") > 0) == (_i == 2));
+    ck_assert(logged("summary", "rows_served") > 0);
+    ck_assert((logged("host", "rows_served") > 0) == (_i != 1));    /* of the third */
+    says("rows served");
 }
 END_TEST
 

@@ -64,7 +64,7 @@ START_TEST(states_follow_from_events)
         for (int ended = 0; ended < 2; ended++) {
             put(3, 0, 100, 10);
             peers[3].last = (enum descant_event_kind)last;
-            peers[3].values[SHOWN_ENDED] = ended;
+            peers[3].values[SHOWN_PLACE] = ended ? SHOWN_PLACE_ENDED : 1;
             whole_merge(&w, &peers[3], 1);
             ck_assert_uint_eq(w.n, 1);
             ck_assert_int_eq(w.hosts[0].state,
@@ -89,9 +89,9 @@ START_TEST(a_host_is_as_its_trainers)
     for (int a = 0; a < N(ways); a++)
         for (int b = 0; b < N(ways); b++) {
             put(0, 5, 100, 10)->last = ways[a].last;
-            peers[0].values[SHOWN_ENDED] = ways[a].ended;
+            peers[0].values[SHOWN_PLACE] = ways[a].ended ? SHOWN_PLACE_ENDED : 0.5;
             put(1, 5, 60, 20)->last = ways[b].last;
-            peers[1].values[SHOWN_ENDED] = ways[b].ended;
+            peers[1].values[SHOWN_PLACE] = ways[b].ended ? SHOWN_PLACE_ENDED : 0.5;
             peers[1].rounds = 0;
             merge(2);
             enum host_state x = ways[a].state, y = ways[b].state;
@@ -102,6 +102,7 @@ START_TEST(a_host_is_as_its_trainers)
             ck_assert_double_eq(h->seconds, 20);
             ck_assert_double_eq(h->worker_s, 2 * 10 + 2 * 20);
             ck_assert_double_eq(h->per_s, 8);
+            ck_assert_double_eq(h->place, ways[a].ended || ways[b].ended ? 1 : 0.5);
             ck_assert_double_eq(h->gap, 4);     /* of the one that has merged */
             ck_assert_double_eq(h->seen.loss, 80);
         }
@@ -279,7 +280,8 @@ START_TEST(odd_numbers_are_left_out)
             ck_assert(isfinite(w.per_s) && isfinite(w.seconds) && isfinite(w.lately));
             ck_assert(isfinite(w.place) && isfinite(w.left_s) && isfinite(w.stall_share));
             ck_assert(w.place <= 1 && w.seen.n >= 100);
-            bool must_go = (at <= SHOWN_CORRECT || at == SHOWN_SECONDS || at == SHOWN_STALL_S) &&
+            bool must_go = (at <= SHOWN_CORRECT || at == SHOWN_SECONDS || at == SHOWN_STALL_S ||
+                            at == SHOWN_SERVED) &&
                            !(odd[i] >= 0 && odd[i] <= 1e15);
             ck_assert_msg(!must_go || w.n == 1, "value %d: %g", at, odd[i]);
         }
@@ -305,8 +307,8 @@ static const char *printed(void)
 
 START_TEST(the_table_has_all_hosts)
 {
-    put(0, 0, 20000, 5.4)->values[SHOWN_ENDED] = 1;
-    put(1, 1, 20000, 25)->values[SHOWN_ENDED] = 1;
+    put(0, 0, 20000, 5.4)->values[SHOWN_PLACE] = SHOWN_PLACE_ENDED;
+    put(1, 1, 20000, 25)->values[SHOWN_PLACE] = SHOWN_PLACE_ENDED;
     put(2, 2, 1000, 4.2)->last = DESCANT_EVENT_LOST;
     put(3, 3, 9000, 2.5)->last = DESCANT_EVENT_LEFT;
     put(4, 4, 9000, 2.5)->heard_s = 12;
@@ -327,6 +329,23 @@ START_TEST(the_table_has_all_hosts)
         "  last host to end           1 beta, 19.6 s longer than the others\n"};
     for (int i = 0; i < N(lines); i++)
         ck_assert_msg(strstr(is, lines[i]) != NULL, "'%s' is not in:\n%s", lines[i], is);
+}
+END_TEST
+
+/* A column for the rows that each rank has served, where some have; a host's are its trainers'. */
+START_TEST(the_table_has_the_rows_that_were_served)
+{
+    put(0, 0, 1000, 10)->values[SHOWN_SERVED] = 70;
+    put(1, 0, 1000, 10)->values[SHOWN_SERVED] = 5;
+    put(2, 1, 1000, 10)->last = DESCANT_EVENT_LOST;
+    merge(3);
+    const char *is = printed();
+    ck_assert_msg(strstr(is, "gap      age  rows served\n") != NULL, "%s", is);
+    ck_assert_msg(strstr(is, "4.0 250.0 ms           75\n") != NULL, "%s", is);
+    ck_assert_msg(strstr(is, "4.0 250.0 ms            0  died\n") != NULL, "%s", is);
+    peers[0].values[SHOWN_SERVED] = peers[1].values[SHOWN_SERVED] = 0;
+    merge(3);
+    ck_assert(strstr(printed(), "rows served") == NULL);
 }
 END_TEST
 
@@ -362,7 +381,7 @@ START_TEST(the_progress_names_a_slow_host)
     merge(3);
     ck_assert_str_eq(whole_text(&w, line, sizeof line), "2 of 3 hosts, 1 beta slow: 3/s");
     peers[0].last = DESCANT_EVENT_LEFT;
-    peers[0].values[SHOWN_ENDED] = 1;
+    peers[0].values[SHOWN_PLACE] = SHOWN_PLACE_ENDED;
     merge(3);
     ck_assert_str_eq(whole_text(&w, line, sizeof line), "1 of 3 hosts: 1 beta");
     peers[1].last = DESCANT_EVENT_LOST;
@@ -411,6 +430,7 @@ int main(void)
     tcase_add_test(all, hosts_that_come_between_change_no_rate);
     tcase_add_test(all, odd_numbers_are_left_out);
     tcase_add_test(all, the_table_has_all_hosts);
+    tcase_add_test(all, the_table_has_the_rows_that_were_served);
     tcase_add_test(all, large_numbers_fit);
     tcase_add_test(all, the_progress_names_a_slow_host);
     tcase_add_test(all, room_is_made);

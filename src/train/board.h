@@ -68,7 +68,8 @@ struct seat {
     _Atomic uint64_t steps;
     _Atomic uint64_t stale, not_finite;     /* gradients that were refused */
     _Atomic double merged_steps, stall_ns, age_s, exchange_s, distance, shadow_cpu_s,
-        rounds, missed, own_steps, rows_sent, rows_waiting, rows_age_s, rows_stall_ns;
+        rounds, missed, own_steps, rows_sent, rows_waiting, rows_age_s, rows_stall_ns,
+        rows_served;
     struct cell cells[BOARD_WORKERS];
 };
 

@@ -180,6 +180,7 @@ static void log_rows(struct trainer *t, struct json *json)
         return;
     json_int(json, "rows_fetched", (int64_t)s.rows_fetched);
     json_int(json, "rows_cached", (int64_t)s.rows_cached);
+    json_int(json, "rows_served", (int64_t)s.rows_served);
     json_int(json, "rows_live", (int64_t)s.rows_live);
     json_int(json, "rows_evicted", (int64_t)s.rows_evicted);
     json_int(json, "rows_refused", (int64_t)s.rows_refused);

@@ -44,6 +44,12 @@ static double share(double x, double least, double most)
     return is_within(x, least, most) ? x : -1;
 }
 
+/* 12 numbers are all that there is room for, so the place in the data says this, too. */
+static bool has_ended(const struct descant_peer *p)
+{
+    return is_within(p->values[SHOWN_PLACE], SHOWN_PLACE_ENDED, SHOWN_PLACE_ENDED);
+}
+
 static enum host_state state_of(const struct descant_peer *p)
 {
     switch (p->last) {
@@ -56,7 +62,7 @@ static enum host_state state_of(const struct descant_peer *p)
     default:
         break;
     }
-    return p->values[SHOWN_ENDED] > 0 ? HOST_DONE : HOST_TRAINS;
+    return has_ended(p) ? HOST_DONE : HOST_TRAINS;
 }
 
 static bool read_figures(const struct descant_peer *p, struct host_figures *h)
@@ -70,7 +76,8 @@ static bool read_figures(const struct descant_peer *p, struct host_figures *h)
         !is_within(v[SHOWN_POSITIVE], 0, v[SHOWN_N]) ||
         !is_within(v[SHOWN_CORRECT], 0, v[SHOWN_N]) ||
         !is_within(v[SHOWN_SECONDS], 0, MOST_S) ||
-        !is_within(v[SHOWN_STALL_S], 0, MOST_COUNT))
+        !is_within(v[SHOWN_STALL_S], 0, MOST_COUNT) ||
+        !is_within(v[SHOWN_SERVED], 0, MOST_COUNT))
         return false;
     bool merges = p->rounds > 0;
     *h = (struct host_figures){
@@ -88,7 +95,8 @@ static bool read_figures(const struct descant_peer *p, struct host_figures *h)
         .worker_s = v[SHOWN_SECONDS] * (p->workers > 0 ? p->workers : 1),
         .gap = merges ? p->gap_mean : (double)NAN,
         .age_s = merges ? p->age_s : (double)NAN,
-        .place = share(v[SHOWN_PLACE], 0, 1),
+        .served = v[SHOWN_SERVED],
+        .place = has_ended(p) ? 1 : share(v[SHOWN_PLACE], 0, 1),
         .left_s = share(v[SHOWN_LEFT_S], 0, MOST_S),
         .heard_s = p->heard_s,
     };
@@ -120,6 +128,7 @@ static void add_trainer(struct host_figures *h, const struct host_figures *one)
     h->seconds = fmax(h->seconds, one->seconds);
     h->stall_s += one->stall_s;
     h->worker_s += one->worker_s;
+    h->served += one->served;
     h->place = known_max(h->place, one->place);
     h->left_s = known_max(h->left_s, one->left_s);
     h->heard_s = fmin(h->heard_s, one->heard_s);
@@ -309,10 +318,11 @@ const char *whole_text(const struct whole *w, char *text, size_t room)
     return text;
 }
 
-static void print_host(const struct host_figures *h, bool slowest, FILE *out)
+/* served: there are rows that have owners, and a column for them. */
+static void print_host(const struct host_figures *h, bool slowest, bool served, FILE *out)
 {
     static const char *const states[] = {"", "", "left", "failed", "died"};
-    char name[40], gap[32], age[32], note[64] = "", silent[32];
+    char name[40], gap[32], age[32], rows[32] = "", note[64] = "", silent[32];
     const char *state = states[h->state];
     double stalled = h->worker_s > 0 ? h->stall_s / h->worker_s : 0;
 
@@ -324,10 +334,12 @@ static void print_host(const struct host_figures *h, bool slowest, FILE *out)
         snprintf(note, sizeof note, "  %s%s%s", slowest ? "slowest" : "",
                  slowest && *state ? ", " : "", state);
     snprintf(name, sizeof name, "%d %.20s", h->host, h->name);
-    fprintf(out, "  %-14.14s %11.0f %10.0f %7.1f %6.1f %% %6s %8s%s\n", name,
+    if (served)
+        snprintf(rows, sizeof rows, " %12.0f", h->served);
+    fprintf(out, "  %-14.14s %11.0f %10.0f %7.1f %6.1f %% %6s %8s%s%s\n", name,
             (double)h->seen.n, h->per_s, fmin(h->seconds, 1e6), 100 * fmin(stalled, 1),
             steps_text(h->gap, gap, sizeof gap), seconds_text(h->age_s, age, sizeof age),
-            note);
+            rows, note);
 }
 
 static void print_spread(FILE *out, const char *name, const char *least, const char *most,
@@ -363,13 +375,16 @@ static void print_last(const struct whole *w, FILE *out)
 void whole_print(const struct whole *w, FILE *out)
 {
     char least[32], most[32], all[32];
-    bool slow;
+    bool slow, served = false;
     int slowest = whole_slowest(w, false, &slow);
 
-    fprintf(out, "  %-14s %11s %10s %7s %8s %6s %8s\n", "host", "examples", "examples/s",
-            "seconds", "stall", "gap", "age");
     for (size_t k = 0; k < w->n; k++)
-        print_host(&w->hosts[k], slow && (int)k == slowest, out);
+        served |= w->hosts[k].served > 0;
+    fprintf(out, "  %-14s %11s %10s %7s %8s %6s %8s%s\n", "host", "examples",
+            "examples/s", "seconds", "stall", "gap", "age",
+            served ? "  rows served" : "");
+    for (size_t k = 0; k < w->n; k++)
+        print_host(&w->hosts[k], slow && (int)k == slowest, served, out);
     snprintf(all, sizeof all, "all %zu hosts", w->n);
     fprintf(out, "  %-14s %11.0f %10.0f %7.1f %6.1f %%\n", all, (double)w->seen.n,
             w->per_s, fmin(w->seconds, 1e6), 100 * fmin(w->stall_share, 1));
@@ -435,9 +450,9 @@ void whole_show(struct trainer *t)
         [SHOWN_HOST] = t->host,
         [SHOWN_SECONDS] = t->ended ? t->seconds : t->began_ns ? now_s : 0,
         [SHOWN_STALL_S] = get(&t->seat->stall_ns) * 1e-9,
-        [SHOWN_PLACE] = t->ended ? 1 : place_of(t),
+        [SHOWN_PLACE] = t->ended ? SHOWN_PLACE_ENDED : place_of(t),
         [SHOWN_LEFT_S] = t->ended ? 0 : whole_left(t),
-        [SHOWN_ENDED] = t->ended};
+        [SHOWN_SERVED] = get(&t->seat->rows_served)};
     struct metrics seen = {0}, one;
 
     for (int k = 0; k < BOARD_WORKERS; k++) {
