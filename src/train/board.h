@@ -129,7 +129,8 @@ struct board {
                                                synchronisation */
         _Atomic double merges, merged_steps, missed, stall_s, rows_sent, rows_stall_s;
     } sync_logged;
-    _Atomic uint32_t tables_auto;           /* 0: not decided (owned.c) */
+    _Atomic uint32_t tables_auto;           /* enum tables_why; 0: not decided
+                                               (owned.c) */
     struct board_bsp bsp;
     struct {
         _Atomic uint64_t supersteps, gradients, lag, stale, not_finite;
