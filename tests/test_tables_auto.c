@@ -56,6 +56,21 @@ START_TEST(a_link_that_carries_too_little)
 }
 END_TEST
 
+/* To each other host on its own: 68 bytes a row. */
+START_TEST(a_shadow_that_may_send_so_much)
+{
+    struct tables_case c = usual;
+    c.rows = 1e6;
+    for (int k = 2; k < 40; k++) {
+        c.hosts = k;
+        c.rate = 1e4;
+        ck_assert_double_eq_tol(tables_choose(&c).late_s, 1e6 * 68 * (k - 1) / 1e4, 1e-6);
+        c.rate = 1e9;                           /* then CPU is what lacks */
+        ck_assert_double_eq_tol(tables_choose(&c).late_s, 1e6 * k / 30000, 1e-6);
+    }
+}
+END_TEST
+
 static const double sizes[] = {1, 1e4, 1e6, 2.6e6, 2.6e7, 1e9, 1e12};
 static const double floats[] = {1, 17, 32, 2048};
 static const double shares[] = {0, 0.001, 0.04, 1, 64};
@@ -149,6 +164,7 @@ int main(void)
 
     tcase_add_test(all, measured_jobs);
     tcase_add_test(all, a_link_that_carries_too_little);
+    tcase_add_test(all, a_shadow_that_may_send_so_much);
     tcase_add_test(all, every_case_by_the_rules);
     tcase_add_loop_test(all, hosts_that_chose_otherwise, 0, N(errors));
     return run_cases(all, NULL);
