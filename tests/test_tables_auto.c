@@ -141,10 +141,9 @@ static const struct {
     const char *error;
     bool differ;
 } errors[] = {
-    {"rank 1 (b) has \"segment dlrm,shard,data=7 14\", rank 0 (a) \"segment dlrm,data=7 14\"", true},
-    {"rank 1 (b) has \"segment dlrm,data=7 14\", rank 0 (a) \"segment dlrm,shard,data=7 14\"", true},
-    {"rank 1 (b) has \"segment dlrm,shard,data=8 14\", rank 0 (a) \"segment dlrm,shard,data=7 14\"",
-     false},
+    {"rank 1 (b) has \"segment dlrm,shard,data=7 14\", rank 0 (a) \"segment dlrm,data=7\"", true},
+    {"rank 1 (b) has \"segment dlrm,data=7 14\", rank 0 (a) \"segment dlrm,shard,data=7\"", true},
+    {"rank 1 (b) has \"segment dlrm,shard,data=8\", rank 0 \"segment dlrm,shard,data=7\"", false},
     {"rank 1 (b) has \"segment dlrm,data=8 14\", rank 0 (a) \"segment dlrm,data=7 14\"", false},
     {"rank 1 (b,shard) has \"plan none\", rank 0 (a) \"plan shadow-ma\"", false},
     {"rank 1 has \"segment dlrm,shard", false},

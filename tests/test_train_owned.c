@@ -168,13 +168,13 @@ END_TEST
 /* The trainer looks at shares before it opens the job, by a rule that is the library's. */
 START_TEST(shares_are_read_as_the_library_reads_them)
 {
-    static const char *const texts[] = {"", "0", "1", "0,0", "0,1", "1,", ",1", "1,,1", "1;2", "-1,2",
-                                        "nan", "inf", "1e6", "1e7", "1 2", "1,x", "2,1,1", "0.5,0"};
+    static const char *const texts[] = {"", "0", "1", "0,0", "0,1", "1,", ",1", "1,,1", "1;2",
+                                        "-1,2", "nan", "inf", "1e6", "1e7", "1 2", "1,x", "2,1,1", "0.5,0"};
     char many[2 * OWNED_SLICES + 8] = "1";
     double shares[OWNED_SLICES];
     for (int i = 0; i < N(texts); i++)
-        ck_assert_msg(train_shares_good(texts[i]) == (owned_shares(texts[i], shares, OWNED_SLICES) > 0),
-                      "'%s'", texts[i]);
+        ck_assert_msg(train_shares_good(texts[i]) ==
+                      (owned_shares(texts[i], shares, OWNED_SLICES) > 0), "'%s'", texts[i]);
     for (int n = 1; n <= OWNED_SLICES + 1; n++) {
         ck_assert_int_eq(train_shares_good(many), n <= OWNED_SLICES);
         ck_assert_int_eq(owned_shares(many, shares, OWNED_SLICES) > 0, n <= OWNED_SLICES);

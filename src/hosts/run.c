@@ -303,8 +303,8 @@ static void end_refused(struct hosts_run *r, const struct rank *rank)
     r->status = r->status ? r->status : rank->status;
     r->hurry_ns = clock_now_ns() + END_S * S;
     log_say(r->log, DESCANT_ERROR,
-            "rank %d (%s) has ended with status 2 at its start, as for wrong options: the "
-            "run ends", rank->number, rank->host->name);
+            "rank %d (%s) has ended with status 2 at its start, as for wrong options: "
+            "the run ends", rank->number, rank->host->name);
     tell_all(r, SIGTERM);
 }
 

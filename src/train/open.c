@@ -223,7 +223,8 @@ static descant_status open_model(struct trainer *t)
     snprintf(name, sizeof name, "%s", train_model_names[o->model]);
     if (t->hosts > 1)
         snprintf(name, sizeof name, "%s%s%s%s,data=%llu", train_model_names[o->model],
-                 t->owned ? TABLES_MARK : "", t->owned && o->checkpoint ? ",kept" : "", resumed ? ",resumed" : "",
+                 t->owned ? TABLES_MARK : "",
+                 t->owned && o->checkpoint ? ",kept" : "", resumed ? ",resumed" : "",
                  (unsigned long long)path_list_bytes(&t->paths));
     t->w = descant_alloc(t->job, name, t->n);
     if (o->plan_controls) {

@@ -76,8 +76,8 @@ const char *tables_choice_text(const struct tables_choice *choice, char *text,
         snprintf(text, room, "replicate: each row can go to all hosts in %.0f s", late);
         break;
     case TABLES_SLOW:
-        snprintf(text, room, "replicate: rows need %.0f s to go to all hosts, but to fetch "
-                 "them would leave %.0f %% of the speed", late, percent);
+        snprintf(text, room, "replicate: rows need %.0f s to go to all hosts, but to "
+                 "fetch them would leave %.0f %% of the speed", late, percent);
         break;
     case TABLES_NO_ROOM:
         snprintf(text, room, "shard: two copies of all rows do not fit into the memory "

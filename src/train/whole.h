@@ -28,8 +28,8 @@ struct host_figures {
     double stall_s, worker_s;   /* of all workers: waited; in all */
     double gap, age_s;          /* means over its trainers that have merged; NaN: none
                                    has */
-    double served;              /* rows that have owners: fetched from it, or pushed to it,
-                                   by other ranks */
+    double served;              /* rows that have owners: fetched from it or pushed to
+                                   it by other ranks */
     double place, left_s;       /* in the data, 0 to 1; until its end. -1: not known */
     double heard_s;             /* the age of these figures */
     double per_s, lately;       /* examples/s: of its seconds; of the last ones */
