@@ -89,7 +89,8 @@ TRAIN_COMMANDS := $(foreach c,train eval merge gen gen_cache report bsp bsp_stat
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
 	report trainer training_ends training_faults training_words run_files run_rules resume scores bsp bsp_control \
-	bsp_net train_bsp train_owned train_shards bsp_eval told piped whole shards distinct))
+	bsp_net train_bsp train_owned train_shards bsp_eval told piped whole shards distinct \
+	tables_auto))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell $(PKG_CONFIG) --cflags $(TRAIN_PACKAGES))
 # OpenBLAS is loaded by the first model that multiplies (src/nn/blas.c).

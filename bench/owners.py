@@ -14,13 +14,19 @@ copies  OWNERS_BATCHES batches of each rank, from a cold start, of rows whose k-
         of others, for longer than the bench takes: the share of those rows that copies serve, and
         bytes, as a part of those without copies. For each S of OWNERS_ZIPF, and OWNERS_CACHED in 100
         of all rows. These are counts, and do not depend on speed
+balance rows that the busiest owner serves, as a part of the mean over OWNERS_OWNERS owners, for each
+        S of OWNERS_ZIPF: the expected number, without a draw, where a batch of each rank fetches each
+        of its rows once. places: "sorted", the k-th row of a field is its k-th hottest, or "hashed",
+        hot rows are anywhere: the mean and the largest of OWNERS_SEEDS draws of these places
 
-But for copies, rows are drawn at random, without regard to those that a batch has twice. BUILD: where the library is
+But for copies and balance, rows are drawn at random, without regard to those that a batch has twice. BUILD: where the library is
 (build/gcc). OWNERS_RANKS (1 2 4 8), OWNERS_ROWS (4000000), OWNERS_WIDTH (16), OWNERS_FIELDS (26),
 OWNERS_BATCH (128), OWNERS_DEPTH (4), OWNERS_WIRE (0: f32; 1: bf16; 2: q8), OWNERS_S (5),
-OWNERS_ZIPF (0.8 1 1.2), OWNERS_CACHED (1 10), OWNERS_BATCHES (3000)."""
+OWNERS_ZIPF (0.8 1 1.2), OWNERS_CACHED (1 10), OWNERS_BATCHES (3000), OWNERS_OWNERS (2 4 8 16),
+OWNERS_SEEDS (10)."""
 
 import json
+import math
 import os
 import pathlib
 import random
@@ -30,6 +36,7 @@ import sys
 import tempfile
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
+SLICES = 1024               # of a table
 BUILD = TOP / os.environ.get("BUILD", "build/gcc")
 
 
@@ -118,7 +125,44 @@ def part_copies():
                         bytes_of_without=mean(said, "bytes") / without)
 
 
-PARTS = {"law": part_law, "memory": part_memory, "copies": part_copies}
+def chances(n, zipf):
+    """Of the k-th of n rows, as bench/cluster/rows.c draws them: real numbers from 1 to n + 1 whose
+    density is k^-zipf, rounded down."""
+    rest = 1 - zipf
+    up_to = [math.log(k) if abs(rest) < 1e-6 else (k ** rest - 1) / rest for k in range(1, n + 2)]
+    return [(b - a) / up_to[-1] for a, b in zip(up_to, up_to[1:])]
+
+
+def busiest(slices, owners):
+    """Slices go to owners by turns (src/owners/map.c)."""
+    loads = [sum(slices[owner::owners]) for owner in range(owners)]
+    return max(loads) / (sum(loads) / owners)
+
+
+def part_balance():
+    fields, batch = setting("OWNERS_FIELDS", 26), setting("OWNERS_BATCH", 128)
+    part, seeds = setting("OWNERS_ROWS", 4000000) // fields, setting("OWNERS_SEEDS", 10)
+    for zipf in map(float, setting("OWNERS_ZIPF", "0.8 1 1.2").split()):
+        comes = [1 - (1 - chance) ** batch for chance in chances(part, zipf)]   # in a batch
+        ordered = [0.0] * SLICES
+        for field in range(fields):
+            for first in range(SLICES):
+                ordered[(field * part + first) % SLICES] += sum(comes[first::SLICES])
+        hashed = [[0.0] * SLICES for _ in range(seeds)]
+        for seed, slices in enumerate(hashed):
+            chance = random.Random(seed)
+            for _ in range(fields):
+                for load, place in zip(comes, chance.choices(range(SLICES), k=part)):
+                    slices[place] += load
+        for owners in map(int, setting("OWNERS_OWNERS", "2 4 8 16").split()):
+            say("balance", owners=owners, zipf=zipf, places="sorted",
+                most_of_mean=busiest(ordered, owners))
+            draws = [busiest(slices, owners) for slices in hashed]
+            say("balance", owners=owners, zipf=zipf, places="hashed",
+                most_of_mean=statistics.mean(draws), largest=max(draws))
+
+
+PARTS = {"law": part_law, "memory": part_memory, "copies": part_copies, "balance": part_balance}
 if not sys.argv[1:] or not set(sys.argv[1:]) <= set(PARTS):
     sys.exit(__doc__)
 for name in sys.argv[1:]:

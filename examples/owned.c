@@ -23,6 +23,9 @@
 
 enum { ROWS = 20000, WIDTH = 8, BATCH = 2000, STEPS = 400, AHEAD = 2 };
 
+static struct descant *job;
+static int table;
+
 static float wanted(uint64_t row, int k)
 {
     return (float)((row * 2654435761u + (uint64_t)k * 40503u) % 1000) / 500 - 1;
@@ -36,18 +39,10 @@ static void choose(uint64_t *state, uint64_t *rows)
     }
 }
 
-int main(void)
+static void start(void)
 {
-    static uint64_t rows[AHEAD][BATCH], all[ROWS];
-    static float gradients[BATCH][WIDTH];
     struct descant_options options = descant_options_default();
     struct descant_owned shape = descant_owned_default();       /* Adagrad */
-    struct descant_rows *batch[AHEAD];
-    struct descant_members members;
-    struct descant_stats stats;
-    struct descant *job;
-    float *w, *block;
-    int table;
 
     options.plan = "shadow-ma";
     options.owned = 1;                          /* MPI must know; others need not */
@@ -55,12 +50,19 @@ int main(void)
     shape.width = WIDTH;
     shape.spread = 0.1;
     TRY(descant_open(&job, &options));
-    TRY((w = descant_alloc(job, "w", 1)) ? DESCANT_OK : DESCANT_MEMORY);    /* all else */
+    TRY(descant_alloc(job, "w", 1) ? DESCANT_OK : DESCANT_MEMORY);      /* all else */
     TRY(descant_owned_table(job, "table", &shape, &table));
     TRY(descant_start(job));
-    TRY(descant_members(job, &members));
+}
 
-    uint64_t state = (uint64_t)members.rank + 1;
+/* AHEAD batches are on their way while one is trained on. */
+static void train(uint64_t state)
+{
+    static uint64_t rows[AHEAD][BATCH];
+    static float gradients[BATCH][WIDTH];
+    struct descant_rows *batch[AHEAD];
+    float *block;
+
     for (int k = 0; k < AHEAD; k++) {
         choose(&state, rows[k]);
         TRY(descant_rows_fetch(job, table, rows[k], BATCH, &batch[k]));
@@ -78,21 +80,39 @@ int main(void)
     }
     for (int k = 0; k < AHEAD; k++)
         TRY(descant_rows_drop(job, batch[k]));
+}
+
+static double mean_error(void)
+{
+    static uint64_t all[ROWS];
+    struct descant_rows *batch;
+    float *block;
+    double error = 0;
+
+    for (uint64_t row = 0; row < ROWS; row++)
+        all[row] = row;
+    TRY(descant_rows_fetch(job, table, all, ROWS, &batch));
+    TRY(descant_rows_wait(job, batch, &block));
+    for (uint64_t row = 0; row < ROWS; row++)
+        for (int k = 0; k < WIDTH; k++) {
+            double off = (double)(block[row * WIDTH + (uint64_t)k] - wanted(row, k));
+            error += off * off / ROWS / WIDTH;
+        }
+    TRY(descant_rows_drop(job, batch));
+    return error;
+}
+
+int main(void)
+{
+    struct descant_members members;
+    struct descant_stats stats;
+
+    start();
+    TRY(descant_members(job, &members));
+    train((uint64_t)members.rank + 1);
     TRY(descant_finish(job, DESCANT_FINAL_MEAN));
-    if (members.rank == 0) {                    /* the others serve their rows until it is done */
-        double error = 0;
-        for (uint64_t row = 0; row < ROWS; row++)
-            all[row] = row;
-        TRY(descant_rows_fetch(job, table, all, ROWS, &batch[0]));
-        TRY(descant_rows_wait(job, batch[0], &block));
-        for (uint64_t row = 0; row < ROWS; row++)
-            for (int k = 0; k < WIDTH; k++) {
-                double off = (double)(block[row * WIDTH + (uint64_t)k] - wanted(row, k));
-                error += off * off / ROWS / WIDTH;
-            }
-        TRY(descant_rows_drop(job, batch[0]));
-        printf("%d trainers, mean error %.5f\n", members.size, error);
-    }
+    if (members.rank == 0)                      /* the others serve their rows until close */
+        printf("%d trainers, mean error %.5f\n", members.size, mean_error());
     TRY(descant_stats(job, &stats));
     printf("trainer %d has served %llu rows\n", members.rank,
            (unsigned long long)stats.rows_served);

@@ -95,6 +95,7 @@ START_TEST(kinds_of_ends)
     for (int status = 0; status < 256; status++) {
         enum rank_end here = rank_end(status, false), there = rank_end(status, true);
         enum rank_end wanted = status == 0                     ? RANK_DONE
+                               : status == 2                   ? RANK_REFUSES
                                : status < 126                  ? RANK_FAILED
                                : status < 128                  ? RANK_NO_COMMAND
                                : status > 128 && status <= 192 ? RANK_KILLED
@@ -106,7 +107,8 @@ START_TEST(kinds_of_ends)
 END_TEST
 
 /* As the head of restarts.c has it, with nothing but a list of what has happened. */
-static bool naive(int most, const enum rank_end *ends, const bool *longs, int n, uint64_t *wait_s)
+static bool naive(int most, const enum rank_end *ends, const bool *longs, int n, uint64_t *wait_s,
+                  bool *never)
 {
     int in_row = 0, failed = 0;
     enum rank_end last = ends[n - 1];
@@ -115,9 +117,12 @@ static bool naive(int most, const enum rank_end *ends, const bool *longs, int n,
         only_no_command &= ends[k] == RANK_NO_COMMAND;
     for (int k = n - 2; k >= 0 && !longs[k + 1]; k--) {
         in_row++;
-        failed += ends[k] == RANK_FAILED || ends[k] == RANK_NO_COMMAND;
+        failed += ends[k] == RANK_FAILED || ends[k] == RANK_NO_COMMAND || ends[k] == RANK_REFUSES;
     }
-    if (last == RANK_DONE || only_no_command)
+    *never = last == RANK_REFUSES && !longs[n - 1];
+    for (int k = 0; k < n - 1; k++)
+        *never &= ends[k] == RANK_NO_COMMAND;
+    if (last == RANK_DONE || only_no_command || *never)
         return false;
     *wait_s = 1;
     for (int k = 0; k < in_row; k++)
@@ -135,11 +140,15 @@ static void histories(int most, struct restarts before, enum rank_end *ends, boo
     for (int end = RANK_DONE; end <= RANK_NO_COMMAND; end++)
         for (int is_long = 0; is_long < 2; is_long++) {
             struct restarts r = before;
-            uint64_t wait_ns = 0, wait_s = 0;
+            uint64_t wait_ns = 0, wait_s = 0, ran_ns = is_long ? 60 * S : 60 * S - 1;
+            bool never;
             ends[n] = (enum rank_end)end;
             longs[n] = is_long;
-            bool again = restarts_again(&r, ends[n], is_long ? 60 * S : 60 * S - 1, &wait_ns);
-            ck_assert_int_eq(again, naive(most, ends, longs, n + 1, &wait_s));
+            bool ends_run = restarts_never(&r, ends[n], ran_ns);
+            bool again = restarts_again(&r, ends[n], ran_ns, &wait_ns);
+            ck_assert_int_eq(again, naive(most, ends, longs, n + 1, &wait_s, &never));
+            ck_assert_int_eq(ends_run, never);
+            ck_assert(!(ends_run && again));
             if (!again)
                 continue;
             ck_assert_uint_eq(wait_ns, wait_s * S);

@@ -226,6 +226,16 @@ static const struct {
      {"could not be started (status 127), and is not started again\n"}},
     {"kill -s KILL $$", 1, 137, 1, {"was killed by signal 9: it is started again in 1 s\n",
                                     "was killed by signal 9, and is not started again\n"}},
+    /* one that refuses its options ends the others, also one that does not listen */
+    {"[ $RANK = 1 ] && { until [ -e trap ]; do sleep 0.1; done; exit 2; }; "
+     "trap 'echo told; exit 1' TERM; touch trap; while :; do sleep 0.1; done", 2, 2, RESTARTS_AUTO,
+     {"rank 1 (localhost) has ended with status 2 at its start, as for wrong options: the run "
+      "ends\n", "[0] told\n"}},
+    {"trap '' TERM; [ $RANK = 1 ] && { until [ -e trap ]; do sleep 0.1; done; exit 2; }; "
+     "touch trap; while :; do sleep 0.1; done", 2, 2, 5, {"at its start, as for wrong options"}},
+    {"mkdir was && exit 3; exit 2", 1, 2, 1,
+     {"has ended with status 3: it is started again in 1 s\n",
+      "has ended with status 2, and is not started again\n"}},
     /* others go on, and the status is of the one that was given up */
     {"[ $RANK = 1 ] && exit 4; until grep -q 'not started' said; do sleep 0.1; done; echo done", 2, 4, 0,
      {"rank 1 (localhost) has ended with status 4, and is not started again; the others go on\n",

@@ -3,6 +3,7 @@
  * with tables in memory, and as real processes over TCP. */
 #include "harness/tcp.h"
 #include "harness/training.h"
+#include "owners/owned.h"
 #include "run/ahead.h"
 
 enum { TRAINERS = 3 };
@@ -141,10 +142,39 @@ START_TEST(what_cannot_be_is_said)
     o.table_memory = 0;
     ck_assert_int_ne(train(&o, &result), 0);
     says("--rows grow needs --table-memory");
+    o = small();
+    o.tables = TABLES_SHARD;
+    o.rows_shares = "1,x";
+    ck_assert_int_eq(train(&o, &result), 2);
+    says("--rows-shares 1,x: give a number for each of the first ranks");
+    o.rows_shares = NULL;
+    o.rows = -1;
+    o.table_memory = 5;
+    ck_assert_int_ne(train(&o, &result), 0);
+    says("descant: --table-memory: table 'train.tables': a table that grows needs memory");
+    ck_assert(!strstr(strstr(said, "that grows") + 1, "that grows"));   /* once */
     o = of_job();
     o.on_term = ON_TERM_LEAVE;
     ck_assert_int_ne(train(&o, &result), 0);
     says("--on-term leave needs --tables replicate");
+}
+END_TEST
+
+/* The trainer looks at shares before it opens the job, by a rule that is the library's. */
+START_TEST(shares_are_read_as_the_library_reads_them)
+{
+    static const char *const texts[] = {"", "0", "1", "0,0", "0,1", "1,", ",1", "1,,1", "1;2",
+                                        "-1,2", "nan", "inf", "1e6", "1e7", "1 2", "1,x", "2,1,1", "0.5,0"};
+    char many[2 * OWNED_SLICES + 8] = "1";
+    double shares[OWNED_SLICES];
+    for (int i = 0; i < N(texts); i++)
+        ck_assert_msg(train_shares_good(texts[i]) ==
+                      (owned_shares(texts[i], shares, OWNED_SLICES) > 0), "'%s'", texts[i]);
+    for (int n = 1; n <= OWNED_SLICES + 1; n++) {
+        ck_assert_int_eq(train_shares_good(many), n <= OWNED_SLICES);
+        ck_assert_int_eq(owned_shares(many, shares, OWNED_SLICES) > 0, n <= OWNED_SLICES);
+        strcat(many, ",1");
+    }
 }
 END_TEST
 
@@ -194,6 +224,42 @@ START_TEST(hosts_train_one_model)
     ck_assert(logged("interval", "stall_rows") >= 0);
     ck_assert(logged("summary", "stall_rows") >= 0);
     ck_assert((logged("summary", "rows_cached") > 0) == (_i == 2));
+    ck_assert(logged("summary", "rows_served") > 0);
+    ck_assert((logged("host", "rows_served") > 0) == (_i != 1));    /* of the third */
+    says("rows served");
+}
+END_TEST
+
+/* All choose by the same numbers: so little may be sent that copies would be too late. */
+START_TEST(hosts_choose_alike)
+{
+    struct train_options o = of_job();
+    o.tables = TABLES_AUTO;
+    o.quiet = false;
+    o.sync_rate = _i ? 1 : 0;
+    begin_all(&o);
+    for (int k = 0; k < TRAINERS; k++)
+        ck_assert_msg(end_within(pids[k], 50) == 0, "trainer %d: %s", k, said);
+    ck_assert((logged("summary", "rows_served") > 0) == _i);
+    says(_i ? "--tables auto is shard: rows of copies would need"
+            : "--tables auto is replicate: each row can go to all hosts in");
+}
+END_TEST
+
+/* One host that has less memory, as it were. */
+START_TEST(hosts_that_choose_otherwise_are_told_what_to_give)
+{
+    struct train_options o = of_job();
+    for (int k = 0; k < TRAINERS; k++) {
+        char number[2] = {(char)('0' + k), 0};
+        setenv("RANK", number, 1);
+        setenv("WORLD_SIZE", "3", 1);
+        o.tables = k == _i ? TABLES_SHARD : TABLES_AUTO;
+        pids[k] = begin(&o);
+    }
+    for (int k = 0; k < TRAINERS; k++)
+        ck_assert_int_eq(end_within(pids[k], 40), 1);
+    says("give all of them --tables shard, or --tables replicate");
 }
 END_TEST
 
@@ -204,7 +270,7 @@ START_TEST(shares_for_ranks_that_are_not_there)
     begin_all(&o);
     for (int k = 0; k < TRAINERS; k++)
         ck_assert_int_eq(end_within(pids[k], 40), 1);
-    says("owned_shares has shares for 4 ranks, and the job begins with 3");
+    says("--rows-shares) has shares for 4 ranks, and the job begins with 3");
 }
 END_TEST
 
@@ -248,7 +314,10 @@ int main(void)
     tcase_add_loop_test(tests, trainers_of_a_machine, 0, 2);
     tcase_add_test(tests, tables_grow);
     tcase_add_test(tests, what_cannot_be_is_said);
+    tcase_add_test(tests, shares_are_read_as_the_library_reads_them);
     tcase_add_loop_test(tests, hosts_train_one_model, 0, N(plans));
+    tcase_add_loop_test(tests, hosts_choose_alike, 0, 2);
+    tcase_add_loop_test(tests, hosts_that_choose_otherwise_are_told_what_to_give, 0, 2);
     tcase_add_test(tests, shares_for_ranks_that_are_not_there);
     tcase_add_test(tests, an_owner_that_is_killed_ends_the_job);
     tcase_add_test(tests, all_end_when_one_is_told_to);

@@ -102,6 +102,7 @@ START_TEST(a_host_is_as_its_trainers)
             ck_assert_double_eq(h->seconds, 20);
             ck_assert_double_eq(h->worker_s, 2 * 10 + 2 * 20);
             ck_assert_double_eq(h->per_s, 8);
+            ck_assert_double_eq(h->place, ways[a].ended || ways[b].ended ? 1 : 0.5);
             ck_assert_double_eq(h->gap, 4);     /* of the one that has merged */
             ck_assert_double_eq(h->seen.loss, 80);
         }
@@ -300,7 +301,7 @@ START_TEST(odd_numbers_are_left_out)
             ck_assert(w.place <= 1 && w.seen.n >= 100);
             ck_assert(w.rows.live >= 0 && w.rows.evicted >= 0 && w.rows.refused >= 0);
             bool must_go = (at <= SHOWN_CORRECT || at == SHOWN_SECONDS || at == SHOWN_STALL_S ||
-                            (at >= SHOWN_ROWS && at <= SHOWN_REFUSED)) &&
+                            (at >= SHOWN_ROWS && at <= SHOWN_SERVED)) &&
                            !(odd[i] >= 0 && odd[i] <= 1e15);
             ck_assert_msg(!must_go || w.n == 1, "value %d: %g", at, odd[i]);
         }
@@ -348,6 +349,23 @@ START_TEST(the_table_has_all_hosts)
         "  last host to end           1 beta, 19.6 s longer than the others\n"};
     for (int i = 0; i < N(lines); i++)
         ck_assert_msg(strstr(is, lines[i]) != NULL, "'%s' is not in:\n%s", lines[i], is);
+}
+END_TEST
+
+/* A column for the rows that each rank has served, where some have; a host's are its trainers'. */
+START_TEST(the_table_has_the_rows_that_were_served)
+{
+    put(0, 0, 1000, 10)->values[SHOWN_SERVED] = 70;
+    put(1, 0, 1000, 10)->values[SHOWN_SERVED] = 5;
+    put(2, 1, 1000, 10)->last = DESCANT_EVENT_LOST;
+    merge(3);
+    const char *is = printed();
+    ck_assert_msg(strstr(is, "gap      age  rows served\n") != NULL, "%s", is);
+    ck_assert_msg(strstr(is, "4.0 250.0 ms           75\n") != NULL, "%s", is);
+    ck_assert_msg(strstr(is, "4.0 250.0 ms            0  died\n") != NULL, "%s", is);
+    peers[0].values[SHOWN_SERVED] = peers[1].values[SHOWN_SERVED] = 0;
+    merge(3);
+    ck_assert(strstr(printed(), "rows served") == NULL);
 }
 END_TEST
 
@@ -433,6 +451,7 @@ int main(void)
     tcase_add_test(all, rows_are_summed);
     tcase_add_test(all, odd_numbers_are_left_out);
     tcase_add_test(all, the_table_has_all_hosts);
+    tcase_add_test(all, the_table_has_the_rows_that_were_served);
     tcase_add_test(all, large_numbers_fit);
     tcase_add_test(all, the_progress_names_a_slow_host);
     tcase_add_test(all, room_is_made);

@@ -36,15 +36,16 @@ from ._optimizers import calls_hooks, unwrapped
 from ._rendezvous import torchrun_address
 from ._sync import Event, Sync
 
-__all__ = ["Embedding", "Error", "Event", "Hook", "Plan", "Sync", "attach", "hook", "info", "plans"]
+__all__ = ["Embedding", "EmbeddingBag", "Error", "Event", "Hook", "Plan", "Sync", "attach", "hook", "info",
+           "plans"]
 __version__ = _library.library.descant_version().decode()
 
 
 def __getattr__(name: str) -> Any:
-    """Embedding is a module of PyTorch, which is imported for it alone."""
-    if name == "Embedding":
-        from ._embedding import Embedding
-        return Embedding
+    """Embedding and EmbeddingBag are modules of PyTorch, which is imported for them alone."""
+    if name in ("Embedding", "EmbeddingBag"):
+        from . import _embedding
+        return getattr(_embedding, name)
     raise AttributeError(f"module 'descant' has no attribute '{name}'")
 
 

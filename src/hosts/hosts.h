@@ -61,6 +61,7 @@ void layout_fini(struct layout *layout);
 
 enum rank_end {
     RANK_DONE,          /* status 0 */
+    RANK_REFUSES,       /* status 2: its options are wrong */
     RANK_FAILED,        /* another one */
     RANK_KILLED,        /* by a signal */
     RANK_LOST,          /* ssh has lost its host, or not reached it */
@@ -75,6 +76,9 @@ struct restarts {
 
 /* status: as of a shell, from 128 on for a signal. */
 enum rank_end rank_end(int status, bool over_ssh);
+/* True: it refuses the options, which no other start makes better, and the run is to end.
+ * Before restarts_again, which then says false. */
+bool restarts_never(const struct restarts *r, enum rank_end end, uint64_t ran_ns);
 /* True: it is to be started again in *wait_ns. */
 bool restarts_again(struct restarts *r, enum rank_end end, uint64_t ran_ns,
                     uint64_t *wait_ns);

@@ -11,7 +11,9 @@
  * 2. Rank 0, where its host is this one, has this run's standard input, if that is a
  *    pipe, a socket or a file. A process that is started again has none, for what the
  *    first one has read is gone.
- * 3. The first SIGINT or SIGTERM goes to all ranks, and no rank is started again. Another
+ * 3. If a rank refuses the options (restarts.c), the others get SIGTERM, and SIGKILL if
+ *    they have not ended END_S later; no rank is started again.
+ * 4. The first SIGINT or SIGTERM goes to all ranks, and no rank is started again. Another
  *    signal, a second later at least, kills them, and after 5 s more their shells. */
 #include "hosts/hosts.h"
 #include "run/signals.h"
@@ -32,7 +34,7 @@
 
 #define S UINT64_C(1000000000)
 
-enum { KILL_S = 5, POLLED = 3, SPARE_FILES = 64 };
+enum { END_S = 5, KILL_S = 5, POLLED = 3, SPARE_FILES = 64 };
 enum { ABOVE_ALL = 10 };        /* descriptors that a script names are below it */
 enum { TURN_MOST = 64 << 10 };  /* bytes of a stream in a turn: what a pipe holds */
 
@@ -73,6 +75,8 @@ struct hosts_run {
     struct signals signals;
     struct rlimit files;        /* as it was */
     bool input;                 /* rule 2, and rank 0 has not been started yet */
+    bool refused;               /* rule 3 */
+    uint64_t hurry_ns;          /* SIGKILL to ranks then; 0 */
     uint64_t kill_ns;           /* the shells then; 0 */
     int ends;                   /* the signal that ends it; 0 */
     int status;                 /* of the first rank given up */
@@ -285,19 +289,43 @@ static void give_up(struct hosts_run *r, struct rank *rank, const char *how,
             running(r) ? "; the others go on" : "");
 }
 
+static void tell_all(struct hosts_run *r, int signal)
+{
+    for (int k = 0; k < r->layout.n; k++)
+        if (r->ranks[k].state == RANK_RUNS)
+            r->ranks[k].signal = signal;
+}
+
+/* Rule 3. The rank has said what it refuses. */
+static void end_refused(struct hosts_run *r, const struct rank *rank)
+{
+    r->refused = true;
+    r->status = r->status ? r->status : rank->status;
+    r->hurry_ns = clock_now_ns() + END_S * S;
+    log_say(r->log, DESCANT_ERROR,
+            "rank %d (%s) has ended with status 2 at its start, as for wrong options: "
+            "the run ends", rank->number, rank->host->name);
+    tell_all(r, SIGTERM);
+}
+
 static void note_end(struct hosts_run *r, struct rank *rank, int status)
 {
     char how[96];
     enum rank_end end = rank_end(status, !rank->host->here);
-    uint64_t wait_ns = 0, now = clock_now_ns();
+    uint64_t wait_ns = 0, now = clock_now_ns(), ran_ns = now - rank->started_ns;
 
     end_text(rank, end, status, how, sizeof how);
-    bool again = restarts_again(&rank->restarts, end, now - rank->started_ns, &wait_ns);
+    bool never = restarts_never(&rank->restarts, end, ran_ns);
+    bool again = restarts_again(&rank->restarts, end, ran_ns, &wait_ns);
     rank->state = RANK_OVER;
     rank->status = status;
     rank->done = end == RANK_DONE;
-    if (rank->done || r->ends)
+    if (rank->done || r->ends || r->refused)
         return;
+    if (never) {
+        end_refused(r, rank);
+        return;
+    }
     if (!again) {
         give_up(r, rank, how, "");
         return;
@@ -342,7 +370,7 @@ static void start_due(struct hosts_run *r)
         struct rank *rank = &r->ranks[k];
         if (rank->state != RANK_WAITS)
             continue;
-        if (r->ends)
+        if (r->ends || r->refused)
             rank->state = RANK_OVER;
         else if (clock_now_ns() < rank->again_ns)
             continue;
@@ -379,13 +407,6 @@ static void write_input(struct rank *rank)
         rank->signal = 0;
 }
 
-static void tell_all(struct hosts_run *r, int signal)
-{
-    for (int k = 0; k < r->layout.n; k++)
-        if (r->ranks[k].state == RANK_RUNS)
-            r->ranks[k].signal = signal;
-}
-
 static void hear_signals(struct hosts_run *r, int fd)
 {
     struct signalfd_siginfo info;
@@ -413,6 +434,15 @@ static void hear_signals(struct hosts_run *r, int fd)
     }
 }
 
+static void kill_late(struct hosts_run *r)
+{
+    if (!r->hurry_ns || clock_now_ns() < r->hurry_ns)
+        return;
+    r->hurry_ns = 0;
+    tell_all(r, SIGKILL);
+    r->kill_ns = r->kill_ns ? r->kill_ns : clock_now_ns() + KILL_S * S;
+}
+
 static void kill_shells(struct hosts_run *r)
 {
     if (!r->kill_ns || clock_now_ns() < r->kill_ns)
@@ -438,6 +468,7 @@ static int rest_ms(const struct hosts_run *r)
 {
     uint64_t due = r->kill_ns ? r->kill_ns : UINT64_MAX, now = clock_now_ns();
 
+    due = r->hurry_ns && r->hurry_ns < due ? r->hurry_ns : due;
     for (int k = 0; k < r->layout.n; k++)
         if (r->ranks[k].state == RANK_WAITS && r->ranks[k].again_ns < due)
             due = r->ranks[k].again_ns;
@@ -474,6 +505,7 @@ static void loop(struct hosts_run *r, int signals)
         look(r, signals);
         hear_signals(r, signals);
         reap(r);
+        kill_late(r);
         kill_shells(r);
         start_due(r);
     }

@@ -233,16 +233,26 @@ static void put_gradients(unsigned char *to, const struct descant_rows *batch,
                      to + k * bytes, &chance);
 }
 
-/* A push waits while too many bytes are on their way. */
+/* A push waits while too many bytes are on their way. The owners that take none are not
+ * known here: the bytes are counted for all of them together. */
 static void wait_for_room(struct service *s)
 {
     uint32_t rung = atomic_load(&s->unqueued);
-    uint64_t began = 0;
+    uint64_t began = 0, say = 0, now = 0;
 
     while (atomic_load(&s->queued) > ASKS_QUEUED && !atomic_load(&s->status)) {
-        began = began ? began : clock_now_ns();
+        now = clock_now_ns();
+        if (!began) {
+            began = now;
+            say = now + SAY_NS;
+        } else if (now >= say) {
+            log_say(&s->log, DESCANT_WARNING,
+                    "a push of rows has waited for room for 10 s: %zu MB of pushes are "
+                    "on their way to their owners", atomic_load(&s->queued) / 1000000);
+            say = now + SAY_NS;
+        }
         service_wake(s);
-        futex_wait(&s->unqueued, rung, clock_now_ns() + LOOK_NS);
+        futex_wait(&s->unqueued, rung, now + LOOK_NS);
         rung = atomic_load(&s->unqueued);
     }
     if (began)

@@ -43,7 +43,7 @@ const struct option train_settings[] = {
      "there are ids"},
     CHOICE("tables", tables, "replicate|shard|auto",
            "where rows of tables lie: a copy on each host, or each row on one trainer; "
-           "auto: shard where a copy does not fit into a host's memory"),
+           "auto: shard where copies do not fit into memory, or would be too late"),
     CHOICE("rows-wire", rows_wire, "plan|f32|bf16|q8",
            "shard: how rows and their gradients travel, in floats of 32, 16 or 8 bits; "
            "plan: as the plan's key wire says"),

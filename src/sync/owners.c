@@ -125,7 +125,8 @@ bool owners_fit(const struct descant *job, int ranks)
     if (o->n_shares <= ranks)
         return true;
     log_fail(&job->log, DESCANT_INVALID,
-             "owned_shares has shares for %d ranks, and the job begins with %d",
+             "owned_shares (of descant train, --rows-shares) has shares for %d ranks, "
+             "and the job begins with %d",
              o->n_shares, ranks);
     return false;
 }

@@ -68,7 +68,8 @@ struct seat {
     _Atomic uint64_t steps;
     _Atomic uint64_t stale, not_finite;     /* gradients that were refused */
     _Atomic double merged_steps, stall_ns, age_s, exchange_s, distance, shadow_cpu_s,
-        rounds, missed, own_steps, rows_sent, rows_waiting, rows_age_s, rows_stall_ns;
+        rounds, missed, own_steps, rows_sent, rows_waiting, rows_age_s, rows_stall_ns,
+        rows_served;
     struct cell cells[BOARD_WORKERS];
 };
 
@@ -128,7 +129,8 @@ struct board {
                                                synchronisation */
         _Atomic double merges, merged_steps, missed, stall_s, rows_sent, rows_stall_s;
     } sync_logged;
-    _Atomic uint32_t tables_auto;           /* 0: not decided (owned.c) */
+    _Atomic uint32_t tables_auto;           /* enum tables_why; 0: not decided
+                                               (owned.c) */
     struct board_bsp bsp;
     struct {
         _Atomic uint64_t supersteps, gradients, lag, stale, not_finite;

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { SHARES_MOST = 1024 };    /* ranks that may own rows */
+
 /* Two readers would tear a pipe's lines; stdin has a reader that several trainers can
  * share. */
 static bool is_pipe(const char *path)
@@ -86,9 +88,30 @@ static descant_status check_folder(const char *path, bool replaced, const struct
                     strerror(errno));
 }
 
+/* As descant_options.owned_shares: numbers with commas, one above 0. */
+bool train_shares_good(const char *text)
+{
+    double share;
+    bool some = false;
+    int n = 0;
+
+    for (const char *end;; text = end + 1, n++) {
+        if (n == SHARES_MOST || !real_read(text, &share, &end) ||
+            !(share >= 0 && share <= 1e6))
+            return false;
+        some |= share > 0;
+        if (*end != ',')
+            return *end == 0 && some;
+    }
+}
+
 /* Rows that have owners. */
 static descant_status check_tables(const struct train_options *o, const struct log *log)
 {
+    if (o->rows_shares && !train_shares_good(o->rows_shares))
+        return log_fail(log, DESCANT_INVALID,
+                        "--rows-shares %s: give a number for each of the first ranks, as "
+                        "2,1,1, and one above 0", o->rows_shares);
     if ((o->tables == TABLES_SHARD || o->rows < 0) && o->optimizer.rows == ROWS_FTRL &&
         o->model != MODEL_MLP)
         return log_fail(log, DESCANT_INVALID,

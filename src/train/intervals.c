@@ -141,6 +141,8 @@ static void log_host(struct trainer *t, const struct host_figures *h, double sec
     json_real(&json, "gap", h->gap);
     json_real(&json, "age_s", h->age_s);
     json_real(&json, "heard_s", h->heard_s);
+    if (t->owned)
+        json_int(&json, "rows_served", (int64_t)h->served);
     run_log_written(&t->run_log, json_end(&json), false);
 }
 

@@ -49,6 +49,7 @@ void monitor_publish(struct trainer *t)
     put(&seat->rows_waiting, (double)s.rows_waiting);
     put(&seat->rows_age_s, s.rows_age_s);
     put(&seat->rows_stall_ns, (double)s.rows_stall_ns);
+    put(&seat->rows_served, (double)s.rows_served);
     put(&seat->rounds, (double)s.rounds);
     put(&seat->missed, (double)s.missed);
     put(&seat->own_steps, (double)s.merged);

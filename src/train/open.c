@@ -12,6 +12,7 @@
 #include "train/bsp.h"
 #include "train/place.h"
 #include "train/shards.h"
+#include "train/tables_auto.h"
 
 #include <math.h>
 #include <string.h>
@@ -221,7 +222,8 @@ static descant_status open_model(struct trainer *t)
     bool resumed = o->resume && checkpoint_there(o->checkpoint);
     snprintf(name, sizeof name, "%s", train_model_names[o->model]);
     if (t->hosts > 1)
-        snprintf(name, sizeof name, "%s%s%s,data=%llu", train_model_names[o->model],
+        snprintf(name, sizeof name, "%s%s%s%s,data=%llu", train_model_names[o->model],
+                 t->owned ? TABLES_MARK : "",
                  t->owned && o->checkpoint ? ",kept" : "", resumed ? ",resumed" : "",
                  (unsigned long long)path_list_bytes(&t->paths));
     t->w = descant_alloc(t->job, name, t->n);
@@ -360,6 +362,22 @@ static descant_status once_tables(struct trainer *t)
     return status;
 }
 
+/* The library knows no options of the command line. */
+static void advise_on_tables(struct trainer *t, descant_status status)
+{
+    bool grows = t->owned && model_shape(t->model)->grows;
+
+    if (status == DESCANT_MISMATCH && t->options->tables == TABLES_AUTO &&
+        tables_auto_differ(descant_last_error()))
+        log_fail(&t->log, status, "--tables auto goes by a host's free memory, cores and "
+                 "workers, and has not chosen the same on all hosts: give all of them "
+                 "--tables shard, or --tables replicate");
+    if (status == DESCANT_MEMORY && t->owned)
+        log_fail(&t->log, status, "the rows that this rank owns do not fit: %s, or more "
+                 "ranks, make them fewer, and --rows-shares gives this one less",
+                 grows ? "a lower --table-memory" : "--rows and --width");
+}
+
 /* Under the plan bsp the segment is made before the job starts, since no worker may come
  * to a model that is not there. */
 static descant_status start(struct trainer *t)
@@ -369,6 +387,8 @@ static descant_status start(struct trainer *t)
 
     if (status == DESCANT_OK)
         status = descant_start(t->job);
+    if (status != DESCANT_OK)
+        advise_on_tables(t, status);
     if (status == DESCANT_OK)
         status = descant_members(t->job, &members);
     if (status == DESCANT_OK)

@@ -4,10 +4,19 @@
  * holds the rows that its trainers own, and no copy of all. */
 #include "run/run.h"
 #include "train/shards.h"
+#include "train/tables_auto.h"
 #include "train/trainer.h"
+
+#include <math.h>
 
 /* Of the bytes that are free on a machine, the tables may take so many. */
 #define MOST_SHARE 0.8
+
+/* CPU seconds of an example of the default layers, and how many products a core makes in
+ * a second, for larger ones (bench/README.md). */
+static const double example_s[] = {
+    [MODEL_LINEAR] = 0.3e-6, [MODEL_FM] = 1e-6, [MODEL_DLRM] = 27e-6};
+#define FLOPS 1e10
 
 static const enum descant_rows_optimizer optimizers[] = {
     [ROWS_SGD] = DESCANT_ROWS_SGD,
@@ -26,19 +35,66 @@ static bool copies_fit(const struct trainer *t)
     return 2 * floats * sizeof(float) < MOST_SHARE * (double)machine_memory_free();
 }
 
-/* Of --tables auto, once for all trainers of a machine: what is free changes while they
- * start. */
-static bool has_owners(const struct trainer *t)
+static size_t travels(const struct train_options *o, size_t width)
 {
-    enum { COPIES = 1, OWNERS };
-    uint32_t none = 0, mine = t->hosts > 1 && !copies_fit(t) ? OWNERS : COPIES;
+    int wire = o->rows_wire ? o->rows_wire - 1 : o->plan_wire;
 
-    if (!atomic_compare_exchange_strong(&t->board->tables_auto, &none, mine))
-        mine = none;
-    return mine == OWNERS;
+    return wire == DESCANT_ROWS_F32    ? 4 * width
+           : wire == DESCANT_ROWS_BF16 ? 2 * width
+                                       : width + 4;
 }
 
-bool owned_suits(const struct trainer *t)
+static struct tables_case case_of(const struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    size_t width = (size_t)model_table_width(t->model);
+    size_t state = optimizer_row_floats(&t->optimizer, 1, (int)width);
+    double trainers = o->trainers > 1 ? (double)o->trainers : 1;
+    double workers = (double)o->workers * trainers;
+
+    return (struct tables_case){
+        .hosts = t->hosts,
+        .fits = copies_fit(t),
+        .rows = (double)model_table_rows(t->model),
+        .row_floats = (double)(width + state),
+        .sent_bytes = (double)travels(o, width),
+        .fields = model_shape(t->model)->n_fields,
+        .example_s = fmax(example_s[o->model], model_flops(t->model) / FLOPS),
+        .workers = workers,
+        .budget = o->sync_cpu > 0 ? o->sync_cpu : workers < machine_cores() ? 1 : 0,
+        .rate = o->sync_rate,
+    };
+}
+
+/* One line of the job. */
+static void say_choice(struct trainer *t, const struct tables_choice *choice)
+{
+    char text[160];
+
+    if (t->rank != 0 || t->hosts < 2)
+        return;
+    t->opening = t->options->trainers == 0 && !t->options->quiet;
+    log_say(&t->log, DESCANT_INFO, "--tables auto is %s",
+            tables_choice_text(choice, text, sizeof text));
+    t->opening = false;
+}
+
+/* Of --tables auto, once for all trainers of a machine: what is free changes while they
+ * start. Other machines may choose otherwise, which the start refuses (open.c). */
+static bool has_owners(struct trainer *t)
+{
+    const struct tables_case c = case_of(t);
+    const struct tables_choice choice = tables_choose(&c);
+    uint32_t why = 0;
+
+    if (atomic_compare_exchange_strong(&t->board->tables_auto, &why, choice.why))
+        why = choice.why;
+    if (why == choice.why)
+        say_choice(t, &choice);
+    return tables_owned((enum tables_why)why);
+}
+
+bool owned_suits(struct trainer *t)
 {
     int tables = t->options->tables;
 
@@ -53,6 +109,22 @@ bool owned_suits(const struct trainer *t)
 _Static_assert((int)DESCANT_ROWS_F32 == 0 && (int)DESCANT_ROWS_BF16 == 1 &&
                    (int)DESCANT_ROWS_Q8 == 2,
                "as the options name them, and the plan");
+
+/* The library names fields of descant_owned, and users know the options. Faults of other
+ * fields are not among the values that options can have. */
+static descant_status explain(struct trainer *t, descant_status status)
+{
+    char why[512];
+
+    snprintf(why, sizeof why, "%s", descant_last_error());
+    if (status == DESCANT_INVALID)
+        return log_fail(&t->log, status, "%s: %s",
+                        model_shape(t->model)->grows ? "--table-memory" : "--rows", why);
+    if (status == DESCANT_UNSUPPORTED)
+        return log_fail(&t->log, status, "--tables shard: %s; --tables replicate keeps a "
+                        "copy on each host", why);
+    return log_fail(&t->log, status, "%s", why);
+}
 
 descant_status owned_declare(struct trainer *t)
 {
@@ -75,9 +147,11 @@ descant_status owned_declare(struct trainer *t)
     shape.seed = (uint64_t)o->seed;
     shape.spread = born.spread;
     shape.zeros = born.zeros;
+    t->declares = true;
     descant_status status =
         descant_owned_table(t->job, "train.tables", &shape, &t->rows_table);
-    return status == DESCANT_OK ? shards_declare(t) : status;
+    t->declares = false;
+    return status == DESCANT_OK ? shards_declare(t) : explain(t, status);
 }
 
 /* Under a plan that gathers, workers wait for each other with batches on their way, and

@@ -195,6 +195,7 @@ static void log_rows(struct trainer *t, struct json *json)
         return;
     json_int(json, "rows_fetched", (int64_t)s.rows_fetched);
     json_int(json, "rows_cached", (int64_t)s.rows_cached);
+    json_int(json, "rows_served", (int64_t)s.rows_served);
     if (!model_shape(t->model)->grows)
         return;
     json_int(json, "rows_live", (int64_t)s.rows_live);

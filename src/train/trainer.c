@@ -66,7 +66,7 @@ static void to_log(void *user, enum descant_level level, const char *line)
     struct trainer *t = user;
     sigset_t end, old;
     bool first = strncmp(line, "rank 0: ", 8) == 0;
-    if (level < DESCANT_WARNING && !(t->opening && first))
+    if (t->declares || (level < DESCANT_WARNING && !(t->opening && first)))
         return;
     sigemptyset(&end);
     sigaddset(&end, SIGTERM);

@@ -125,6 +125,8 @@ struct trainer {
     bool deals;                     /* the job deals the chunks: its trainers are, or may
                                        come to be, on several machines */
     bool opening;                   /* the job: its choices are shown */
+    bool declares;                  /* its tables with owners: the library's errors are put
+                                       into this program's words, not shown */
     enum term term;                 /* set before start */
     _Atomic uint64_t told_ns;       /* this process saw its SIGTERM; 0: none came */
     _Atomic int told_of;            /* members then */
@@ -211,6 +213,7 @@ static inline bool trainer_keeps_best(const struct trainer *t)
 
 /* --- check.c: faults that can be known before anything starts --- */
 descant_status train_check(const struct train_options *o, const struct log *log);
+bool train_shares_good(const char *text);       /* of --rows-shares */
 
 /* --- open.c: up to the first step --- */
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size);
@@ -218,7 +221,7 @@ struct data_options trainer_data(struct trainer *t); /* as it is read to train o
 
 /* --- owned.c: tables whose rows have owners --- */
 /* Whether they are to, once the model is known. */
-bool owned_suits(const struct trainer *t);
+bool owned_suits(struct trainer *t);
 descant_status owned_declare(struct trainer *t);
 struct tables_at owned_tables_at(const struct trainer *t);
 

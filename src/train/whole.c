@@ -73,7 +73,8 @@ static bool read_figures(const struct descant_peer *p, struct host_figures *h)
         !is_within(v[SHOWN_STALL_S], 0, MOST_COUNT) ||
         !is_within(v[SHOWN_ROWS], 0, MOST_COUNT) ||
         !is_within(v[SHOWN_EVICTED], 0, MOST_COUNT) ||
-        !is_within(v[SHOWN_REFUSED], 0, MOST_COUNT))
+        !is_within(v[SHOWN_REFUSED], 0, MOST_COUNT) ||
+        !is_within(v[SHOWN_SERVED], 0, MOST_COUNT))
         return false;
     bool merges = p->rounds > 0;
     *h = (struct host_figures){
@@ -91,6 +92,7 @@ static bool read_figures(const struct descant_peer *p, struct host_figures *h)
         .worker_s = v[SHOWN_SECONDS] * (p->workers > 0 ? p->workers : 1),
         .gap = merges ? p->gap_mean : (double)NAN,
         .age_s = merges ? p->age_s : (double)NAN,
+        .served = v[SHOWN_SERVED],
         .place = share(v[SHOWN_PLACE], 0, 1),
         .left_s = share(v[SHOWN_LEFT_S], 0, MOST_S),
         .rows = {v[SHOWN_ROWS], v[SHOWN_EVICTED], v[SHOWN_REFUSED]},
@@ -132,6 +134,7 @@ static void add_trainer(struct host_figures *h, const struct host_figures *one)
     h->seconds = fmax(h->seconds, one->seconds);
     h->stall_s += one->stall_s;
     h->worker_s += one->worker_s;
+    h->served += one->served;
     h->place = known_max(h->place, one->place);
     h->left_s = known_max(h->left_s, one->left_s);
     h->heard_s = fmin(h->heard_s, one->heard_s);
@@ -323,10 +326,11 @@ const char *whole_text(const struct whole *w, char *text, size_t room)
     return text;
 }
 
-static void print_host(const struct host_figures *h, bool slowest, FILE *out)
+/* served: there are rows that have owners, and a column for them. */
+static void print_host(const struct host_figures *h, bool slowest, bool served, FILE *out)
 {
     static const char *const states[] = {"", "", "left", "failed", "died"};
-    char name[40], gap[32], age[32], note[64] = "", silent[32];
+    char name[40], gap[32], age[32], rows[32] = "", note[64] = "", silent[32];
     const char *state = states[h->state];
     double stalled = h->worker_s > 0 ? h->stall_s / h->worker_s : 0;
 
@@ -338,10 +342,12 @@ static void print_host(const struct host_figures *h, bool slowest, FILE *out)
         snprintf(note, sizeof note, "  %s%s%s", slowest ? "slowest" : "",
                  slowest && *state ? ", " : "", state);
     snprintf(name, sizeof name, "%d %.20s", h->host, h->name);
-    fprintf(out, "  %-14.14s %11.0f %10.0f %7.1f %6.1f %% %6s %8s%s\n", name,
+    if (served)
+        snprintf(rows, sizeof rows, " %12.0f", h->served);
+    fprintf(out, "  %-14.14s %11.0f %10.0f %7.1f %6.1f %% %6s %8s%s%s\n", name,
             (double)h->seen.n, h->per_s, fmin(h->seconds, 1e6), 100 * fmin(stalled, 1),
             steps_text(h->gap, gap, sizeof gap), seconds_text(h->age_s, age, sizeof age),
-            note);
+            rows, note);
 }
 
 static void print_spread(FILE *out, const char *name, const char *least, const char *most,
@@ -377,13 +383,16 @@ static void print_last(const struct whole *w, FILE *out)
 void whole_print(const struct whole *w, FILE *out)
 {
     char least[32], most[32], all[32];
-    bool slow;
+    bool slow, served = false;
     int slowest = whole_slowest(w, false, &slow);
 
-    fprintf(out, "  %-14s %11s %10s %7s %8s %6s %8s\n", "host", "examples", "examples/s",
-            "seconds", "stall", "gap", "age");
     for (size_t k = 0; k < w->n; k++)
-        print_host(&w->hosts[k], slow && (int)k == slowest, out);
+        served |= w->hosts[k].served > 0;
+    fprintf(out, "  %-14s %11s %10s %7s %8s %6s %8s%s\n", "host", "examples",
+            "examples/s", "seconds", "stall", "gap", "age",
+            served ? "  rows served" : "");
+    for (size_t k = 0; k < w->n; k++)
+        print_host(&w->hosts[k], slow && (int)k == slowest, served, out);
     snprintf(all, sizeof all, "all %zu hosts", w->n);
     fprintf(out, "  %-14s %11.0f %10.0f %7.1f %6.1f %%\n", all, (double)w->seen.n,
             w->per_s, fmin(w->seconds, 1e6), 100 * fmin(w->stall_share, 1));
@@ -466,7 +475,8 @@ void whole_show(struct trainer *t)
         [SHOWN_ENDED] = t->ended,
         [SHOWN_ROWS] = rows.live,
         [SHOWN_EVICTED] = rows.evicted,
-        [SHOWN_REFUSED] = rows.refused};
+        [SHOWN_REFUSED] = rows.refused,
+        [SHOWN_SERVED] = get(&t->seat->rows_served)};
     struct metrics seen = {0}, one;
 
     for (int k = 0; k < BOARD_WORKERS; k++) {

@@ -12,7 +12,7 @@ struct trainer;
 /* The numbers that a trainer shows to the others (descant_show), of this start. */
 enum shown { SHOWN_LAYOUT, SHOWN_HOST, SHOWN_N, SHOWN_POSITIVE, SHOWN_CORRECT, SHOWN_LOSS,
              SHOWN_PREDICTED, SHOWN_SECONDS, SHOWN_STALL_S, SHOWN_PLACE, SHOWN_LEFT_S,
-             SHOWN_ENDED, SHOWN_ROWS, SHOWN_EVICTED, SHOWN_REFUSED, N_SHOWN };
+             SHOWN_ENDED, SHOWN_ROWS, SHOWN_EVICTED, SHOWN_REFUSED, SHOWN_SERVED, N_SHOWN };
 enum { SHOWN_LAYOUT_NOW = 3 };          /* another version of Descant has another one */
 
 enum host_state { HOST_TRAINS, HOST_DONE, HOST_LEFT, HOST_FAILED, HOST_DIED };
@@ -32,6 +32,8 @@ struct host_figures {
     double stall_s, worker_s;   /* of all workers: waited; in all */
     double gap, age_s;          /* means over its trainers that have merged; NaN: none
                                    has */
+    double served;              /* rows that have owners: fetched from it or pushed to
+                                   it by other ranks */
     double place, left_s;       /* in the data, 0 to 1; until its end. -1: not known */
     struct rows_figures rows;
     double heard_s;             /* the age of these figures */

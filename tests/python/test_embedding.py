@@ -261,6 +261,93 @@ class Embeddings(unittest.TestCase):
             with torch.no_grad():
                 self.assertTrue(torch.equal(net.rows(every)[3:], before[3:]))
 
+    def bags(self, **more):
+        """descant.EmbeddingBag and nn.EmbeddingBag with the same values, under way together."""
+        mine = descant.EmbeddingBag(30, 3, optimizer="sgd", lr=0.1, **more)
+        sync = descant.attach(mine, plan="none")
+        like = nn.EmbeddingBag(30, 3, **more)
+        with torch.no_grad():
+            every = torch.arange(30)
+            like.weight.copy_(descant.Embedding.forward(mine, every))
+        return sync, mine, like
+
+    def test_bags_are_those_of_nn_embeddingbag(self):
+        """Values, gradients of weights, and steps, for each mode and form of ids, empty bags, too."""
+        flat = torch.tensor([1, 2, 4, 5, 4, 3, 2, 9, 5, 5])
+        forms = [(flat.view(2, 5), None), (flat, torch.tensor([0, 4])), (flat, torch.tensor([0, 0, 3, 10])),
+                 (flat[:0], torch.tensor([0, 0])), (flat.int().view(5, 2), None),
+                 (flat.int(), torch.tensor([0, 7], dtype=torch.int32))]
+        for more in ({"mode": "sum"}, {"mode": "mean"}, {"mode": "sum", "padding_idx": 5},
+                     {"mode": "mean", "padding_idx": -25}, {"mode": "sum", "include_last_offset": True}):
+            sync, mine, like = self.bags(**more)
+            with sync:
+                for weighted in (False, True)[:1 + (more["mode"] == "sum")]:
+                    for ids, offsets in forms:
+                        if more.get("include_last_offset"):
+                            if offsets is None:
+                                continue
+                            offsets = torch.cat([offsets, offsets.new_tensor([ids.numel()])])
+                        weights = [torch.linspace(-1, 2, ids.numel()).view(ids.shape).requires_grad_()
+                                   for _ in range(2)] if weighted else [None, None]
+                        like.zero_grad()
+                        a, b = mine(ids, offsets, weights[0]), like(ids, offsets, weights[1])
+                        torch.testing.assert_close(a, b)
+                        for out in a, b:
+                            (out * torch.linspace(1, 3, out.numel()).view(out.shape)).sum().backward()
+                        if weighted:
+                            torch.testing.assert_close(weights[0].grad, weights[1].grad)
+                        with torch.no_grad():
+                            like.weight -= 0.1 * like.weight.grad
+                            used = torch.tensor([row for row in range(30) if row != like.padding_idx])
+                            torch.testing.assert_close(descant.Embedding.forward(mine, used),
+                                                       like.weight[used])
+
+    def test_padding_is_that_of_nn_embedding(self):
+        """It reads as zeros, and is neither fetched nor pushed; a table that grows has it, too."""
+        for rows, padding, more in ((20, 0, {}), (20, -1, {}), (None, -1, {"memory": 4 << 20})):
+            net = descant.Embedding(rows, 2, optimizer="sgd", lr=1.0, padding_idx=padding, **more)
+            with descant.attach(net, plan="none") as sync:
+                place = padding if rows is None else padding % rows
+                self.assertEqual(net.padding_idx, place)
+                ids = torch.tensor([[3, place, 4], [place, place, 3]])
+                used = torch.tensor([3, 4])
+                with torch.no_grad():
+                    before = net(used)
+                like = nn.Embedding(20, 2, padding_idx=place % 20)
+                with torch.no_grad():
+                    like.weight[used] = before
+                net.prefetch(ids)
+                out, wanted = net(ids), like(ids % 20)
+                torch.testing.assert_close(out, wanted)
+                self.assertTrue(bool((out[1, 0] == 0).all()))
+                out.sum().backward()
+                wanted.sum().backward()
+                with torch.no_grad():
+                    torch.testing.assert_close(net(used), before - like.weight.grad[used])
+                stats = sync.stats()
+                self.assertEqual((stats["rows_fetched"], stats["rows_pushed"]), (6, 2))
+                self.assertTrue(bool((net(ids[1, :2]) == 0).all()))
+                self.assertEqual(sync.stats()["rows_fetched"], 6)
+
+    def test_bad_shapes_are_refused_at_once(self):
+        """Before attach, by the name of the argument."""
+        for says, rows, width, more in (
+                ("4096", 5, 4097, {}), ("2^40", (1 << 40) + 1, 2, {}), ("floats", 5, 0, {}),
+                ("momentum=1", 5, 2, {"momentum": 1.0}), ("betas", 5, 2, {"betas": (0.9, 1.0)}),
+                ("eps=-1", 5, 2, {"eps": -1.0}), ("spread=nan", 5, 2, {"spread": float("nan")}),
+                ("seed=-1", 5, 2, {"seed": -1}), ("age=inf", 5, 2, {"age": float("inf")}),
+                ("cached=-1", 5, 2, {"cached": -1}), ("8191", 5, 4096, {"age": 1, "optimizer": "adagrad"}),
+                ("admit=0", None, 2, {"memory": 1 << 20, "admit": 0}),
+                ("unused_s=-1", None, 2, {"memory": 1 << 20, "unused_s": -1}),
+                ("memory=0", None, 2, {"memory": 0}), ("padding_idx=5", 5, 2, {"padding_idx": 5}),
+                ("padding_idx=-6", 5, 2, {"padding_idx": -6})):
+            refused(self, lambda: descant.Embedding(rows, width, **more), says)
+        refused(self, lambda: descant.Embedding(5.5, 2), "integer", kind=TypeError)
+        refused(self, lambda: descant.EmbeddingBag(5, 2, mode="max"), "sum, mean")
+        self.assertIn("padding_idx=4", repr(descant.Embedding(5, 2, padding_idx=-1)))
+        self.assertIn("mode=sum", repr(descant.EmbeddingBag(5, 2, mode="sum")))
+        descant.Embedding(5, 4095, age=1)       # a copy has 8190 floats
+
     def test_what_cannot_be_is_refused(self):
         refused(self, lambda: descant.Embedding(5, 2, optimizer="lion"), "lion", "adagrad")
         refused(self, lambda: descant.Embedding(0, 2), "0")
@@ -271,7 +358,6 @@ class Embeddings(unittest.TestCase):
         net = Net(5, 2)
         refused(self, lambda: net(torch.tensor([[1]])), "attach")
         self.assertIn("5, 2", repr(net))
-        refused(self, lambda: descant.attach(Net(5, 5000), plan="none"), "4096")
         with descant.attach(net, plan="none"):
             refused(self, lambda: net(torch.tensor([[5]])), "no row 5")
             refused(self, lambda: net(torch.tensor([[-1]])), "no row")
