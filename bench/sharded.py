@@ -11,11 +11,12 @@ limit    four hosts that may use SHARDED_MB of memory each, with a table that is
          kept, and goes on from what was kept
 
 A host has a quota of SHARDED_CORES of a core (of this machine's, 0.9 shared by its hosts), whose
-period is 10 ms. BUILD: where the program is (build/gcc). SHARDED_HOSTS (2 4), SHARDED_LINKS
+period is the shortest that the kernel allows: one that has used its part answers nobody until the next,
+which a slower core would not do. BUILD: where the program is (build/gcc). SHARDED_HOSTS (2 4), SHARDED_LINKS
 (10gbit 1gbit), SHARDED_WAYS (--rows-wire f32;--rows-wire bf16 --rows-age 0.2), SHARDED_PAIRS (6), SHARDED_S (4: of a run), SHARDED_CLICKS
 (2000000; limit: 1000000), SHARDED_ROWS (300000: of each of limit's 26 tables), SHARDED_MB (400),
 SHARDED_SEEDS (5), SHARDED_FIRST_SEED (1), SHARDED_OPTIMIZERS (adaptive momentum), SHARDED_PLAN
-(shadow-bmuf,rate=1,momentum=0.75), SHARDED_MORE: options of descant train, to try."""
+(shadow-bmuf,scale=root, the program's default), SHARDED_MORE: options of descant train, to try."""
 
 import json
 import math
@@ -29,11 +30,12 @@ import time
 
 from hosts import BUILD, HOSTS, MAKER, T95, give_up, hosts, setting
 
-PLAN = os.environ.get("SHARDED_PLAN", "shadow-bmuf,rate=1,momentum=0.75")
+PLAN = os.environ.get("SHARDED_PLAN", "shadow-bmuf,scale=root")
 WAYS = os.environ.get("SHARDED_WAYS", "--rows-wire f32;--rows-wire bf16 --rows-age 0.2").split(";")
 LIMITS = pathlib.Path("/sys/fs/cgroup")
 OPTIMIZERS = {
-    "adaptive": "--optimizer adagrad --table-optimizer adagrad --lr 0.04 --table-lr 0.1",
+    "adaptive": "--optimizer adagrad --table-optimizer adagrad --lr 0.04 --table-lr 0.1 "
+                "--warmup 0.05",
     "momentum": "--optimizer sgd --momentum 0.9 --lr 0.01 --table-lr 5 --schedule cosine",
 }
 
@@ -68,8 +70,11 @@ class Limit:
 
 
 def quota(name, cores):
-    return Limit("cpu", name, of_2={"cpu.max": f"{int(cores * 10000)} 10000"},
-                 of_1={"cpu.cfs_period_us": 10000, "cpu.cfs_quota_us": int(cores * 10000)})
+    """Of 1 ms or more, in a period of 1 ms or more; and more weight than what else runs."""
+    period = max(1000, math.ceil(1000 / cores))
+    part = max(1000, int(cores * period))
+    return Limit("cpu", name, of_2={"cpu.max": f"{part} {period}", "cpu.weight": 10000},
+                 of_1={"cpu.cfs_period_us": period, "cpu.cfs_quota_us": part, "cpu.shares": 100000})
 
 
 def memory(name, mb):
