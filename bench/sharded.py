@@ -10,12 +10,13 @@ quality  the held-out loss after one pass over SHARDED_CLICKS, beside one host: 
 limit    four hosts that may use SHARDED_MB of memory each, with a table that is larger: it trains, is
          kept, and goes on from what was kept
 
-A host has a quota of SHARDED_CORES of a core (of this machine's, 0.9 shared by its hosts), whose
-period is 10 ms. BUILD: where the program is (build/gcc). SHARDED_HOSTS (2 4), SHARDED_LINKS
+A host is pinned to a core of its own. If there are more hosts than cores each has a quota of
+SHARDED_CORES of a core (0.9 of this machine's, shared by its hosts), whose period is SHARDED_PERIOD_MS
+(10): one that has used its part answers nobody until the next, which a slower core would not do. BUILD: where the program is (build/gcc). SHARDED_HOSTS (2 4), SHARDED_LINKS
 (10gbit 1gbit), SHARDED_WAYS (--rows-wire f32;--rows-wire bf16 --rows-age 0.2), SHARDED_PAIRS (6), SHARDED_S (4: of a run), SHARDED_CLICKS
 (2000000; limit: 1000000), SHARDED_ROWS (300000: of each of limit's 26 tables), SHARDED_MB (400),
 SHARDED_SEEDS (5), SHARDED_FIRST_SEED (1), SHARDED_OPTIMIZERS (adaptive momentum), SHARDED_PLAN
-(shadow-bmuf,rate=1,momentum=0.75), SHARDED_MORE: options of descant train, to try."""
+(shadow-bmuf,scale=root, the program's default), SHARDED_MORE: options of descant train, to try."""
 
 import json
 import math
@@ -29,11 +30,12 @@ import time
 
 from hosts import BUILD, HOSTS, MAKER, T95, give_up, hosts, setting
 
-PLAN = os.environ.get("SHARDED_PLAN", "shadow-bmuf,rate=1,momentum=0.75")
+PLAN = os.environ.get("SHARDED_PLAN", "shadow-bmuf,scale=root")
 WAYS = os.environ.get("SHARDED_WAYS", "--rows-wire f32;--rows-wire bf16 --rows-age 0.2").split(";")
 LIMITS = pathlib.Path("/sys/fs/cgroup")
 OPTIMIZERS = {
-    "adaptive": "--optimizer adagrad --table-optimizer adagrad --lr 0.04 --table-lr 0.1",
+    "adaptive": "--optimizer adagrad --table-optimizer adagrad --lr 0.04 --table-lr 0.1 "
+                "--warmup 0.05",
     "momentum": "--optimizer sgd --momentum 0.9 --lr 0.01 --table-lr 5 --schedule cosine",
 }
 
@@ -68,8 +70,11 @@ class Limit:
 
 
 def quota(name, cores):
-    return Limit("cpu", name, of_2={"cpu.max": f"{int(cores * 10000)} 10000"},
-                 of_1={"cpu.cfs_period_us": 10000, "cpu.cfs_quota_us": int(cores * 10000)})
+    """Of 1 ms or more, the least that the kernel allows."""
+    period = max(int(setting("SHARDED_PERIOD_MS", 10.0) * 1000), math.ceil(1000 / cores))
+    part = max(1000, int(cores * period))
+    return Limit("cpu", name, of_2={"cpu.max": f"{part} {period}"},
+                 of_1={"cpu.cfs_period_us": period, "cpu.cfs_quota_us": part})
 
 
 def memory(name, mb):
@@ -81,15 +86,17 @@ def memory(name, mb):
 
 
 def cores_of(ranks):
-    return setting("SHARDED_CORES", 0.9 * min(1, os.cpu_count() / ranks))
+    enough = ranks <= os.cpu_count()
+    return setting("SHARDED_CORES", 1.0 if enough else 0.9 * os.cpu_count() / ranks)
 
 
-def begin(rank, ranks, port, limits, words):
+def begin(rank, ranks, cores, port, limits, words):
     enter = "".join(f"echo $$ >{limit.procs} && " for limit in limits)
     safe = "insecure=1" if setting("SHARDED_TLS", 1) == 0 else f"secret={HOSTS}/secret"
     address = f"tcp:host0:{port},{safe}" if ranks > 1 else "self"
     variables = [f"RANK={rank}", f"WORLD_SIZE={ranks}", "DESCANT_LOG=warning", f"DESCANT_TLS_MODULE={BUILD}"]
-    command = ["env", *variables, BUILD / "descant", "train", "--trainers", 0, "--job", address, *words]
+    pinned = ["taskset", "-c", rank % os.cpu_count()] if cores >= 1 else []
+    command = ["env", *variables, *pinned, BUILD / "descant", "train", "--trainers", 0, "--job", address, *words]
     with open(HOSTS / f"said.{rank}", "w") as said:
         return subprocess.Popen([MAKER, "on", f"host{rank}", "sh", "-c", enter + 'exec "$@"', "sh",
                                  *map(str, command)], stdout=said, stderr=said)
@@ -104,12 +111,13 @@ def train(ranks, cores, words, limits=(), fails=False):
     where it may."""
     for old in HOSTS.glob("log*"):
         old.unlink()
-    quotas = [quota(f"cpu{rank}", cores) for rank in range(ranks)]
+    quotas = [quota(f"cpu{rank}", cores) for rank in range(ranks) if cores < 1]
     port = random.randrange(20000, 30000)
     words = [*words.split(), *setting("SHARDED_MORE", "").split(), "--quiet", "--log", HOSTS / "log",
              "--log-every", 1000]
     try:
-        begun = [begin(rank, ranks, port, [quotas[rank], *limits[rank:rank + 1]], words)
+        begun = [begin(rank, ranks, cores, port, [*quotas[rank:rank + 1], *limits[rank:rank + 1]],
+                       words)
                  for rank in range(ranks)]
         statuses = [process.wait(timeout=1800) for process in begun]
     finally:

@@ -78,11 +78,30 @@ START_TEST(numbers_stay_as_they_are)
 }
 END_TEST
 
+/* A product of the rate, whoever chose that; the momentum has none. */
+START_TEST(scale_multiplies_the_rate)
+{
+    static const char *const plans[] = {"shadow-bmuf", "diloco", "bmuf,rate=0.7,momentum=0.5"};
+    for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
+        char text[64];
+        snprintf(text, sizeof text, "%s,scale=root", plans[p]);
+        struct plan mean = good(plans[p]), root = good(text);
+        for (int k = 1; k < MEMBERS; k++)
+            for (uint64_t r = 0; r < ROUNDS; r += 9) {
+                struct outer_step one = outer_step_of(&mean, r, k);
+                struct outer_step far = outer_step_of(&root, r, k);
+                ck_assert(fabs((double)(far.rate / one.rate) - sqrt(k)) < 1e-5);
+                ck_assert(is(far.momentum, one.momentum));
+            }
+    }
+}
+END_TEST
+
 /* What is said in so many rounds of one cosine, and after how many. */
 static enum outer_verdict watched(const char *text, double cosine, int *after)
 {
     struct plan plan = good(text);
-    struct outer_step step = outer_step_of(&plan, 0, 1);
+    struct outer_step step = outer_step_of(&plan, 0, 4);
     struct outer_watch watch = {.cosine = 0};
     enum outer_verdict said = OUTER_FITS;
     *after = 0;
@@ -102,7 +121,7 @@ static enum outer_verdict watched(const char *text, double cosine, int *after)
 START_TEST(the_watch_knows_gain_and_cosine)
 {
     static const char *const longer = "diloco-delta,rate=0.7,momentum=0.9", *const plain = "bmuf",
-                             *const further = "bmuf,rate=3",
+                             *const further = "bmuf,rate=3", *const scaled = "bmuf,scale=root",
                              *const shorter = "bmuf,rate=0.5,momentum=0",
                              *const shadow = "shadow-bmuf,alpha=1,rate=1,momentum=0.75",
                              *const pulled = "bmuf,alpha=0.5,rate=1,momentum=0.75";
@@ -113,6 +132,7 @@ START_TEST(the_watch_knows_gain_and_cosine)
                          c < 5 ? OUTER_OVERSHOOTS : OUTER_FITS);
         ck_assert_int_eq(after, c < 5 ? 8 : 0);
         ck_assert_int_eq(watched(further, cosine, &after), c < 5 ? OUTER_OVERSHOOTS : OUTER_FITS);
+        ck_assert_int_eq(watched(scaled, cosine, &after), c < 5 ? OUTER_OVERSHOOTS : OUTER_FITS);
         ck_assert_int_eq(watched(plain, cosine, &after), OUTER_FITS);
         ck_assert_int_eq(watched(shorter, cosine, &after), c > 90 ? OUTER_LAGS : OUTER_FITS);
         ck_assert_int_eq(watched(shadow, cosine, &after), OUTER_FITS);
@@ -240,6 +260,7 @@ int main(void)
     tcase_add_test(tests, auto_follows_its_rule);
     tcase_add_test(tests, short_intervals_have_no_momentum);
     tcase_add_test(tests, numbers_stay_as_they_are);
+    tcase_add_test(tests, scale_multiplies_the_rate);
     tcase_add_test(tests, the_watch_knows_gain_and_cosine);
     tcase_add_loop_test(tests, the_watch_is_of_steps_that_were_asked_for, 0, 5);
     tcase_add_test(tests, no_direction_counts_for_nothing);

@@ -25,14 +25,15 @@ static bool same(const struct plan *a, const struct plan *b)
            a->delay == b->delay && a->gap == b->gap && !(a->alpha < b->alpha) &&
            !(a->alpha > b->alpha) && !(a->rate < b->rate) && !(a->rate > b->rate) &&
            !(a->momentum < b->momentum) && !(a->momentum > b->momentum) &&
-           a->nesterov == b->nesterov && a->heal == b->heal && a->wire == b->wire &&
+           a->scale == b->scale && a->nesterov == b->nesterov &&
+           a->heal == b->heal && a->wire == b->wire &&
            a->hot == b->hot && !(a->period < b->period) && !(a->period > b->period) &&
            a->bound == b->bound && !islessgreater(a->quorum, b->quorum) &&
            !islessgreater(a->grace, b->grace);
 }
 
 enum { HOT = 100 };     /* the default */
-#define ALL 0, -0.1     /* quorum and grace */
+#define ALL 0, -0.1, PLAN_AS_ONE        /* quorum, grace and scale */
 #define AUTO PLAN_AUTO
 
 static const struct plan presets[] = {
@@ -193,7 +194,7 @@ START_TEST(text_round_trip)
     static const char *const changes[] = {
         "when=every", "when=shadow", "what=mean", "what=block", "what=elastic", "merge=delta",
         "every=5", "every=123", "delay=0", "delay=5", "gap=3", "alpha=0.3", "xi=0.7",
-        "rate=0.123456789012345678", "momentum=0.999", "rate=auto", "momentum=auto", "nesterov=1", "weight=steps", "heal=1",
+        "rate=0.123456789012345678", "momentum=0.999", "rate=auto", "momentum=auto", "scale=root", "nesterov=1", "weight=steps", "heal=1",
         "wire=q8", "wire=bf16", "when=control", "what=sum", "period=20ms", "bound=3"};
     struct rng rng;
     int accepted = 0;
@@ -269,6 +270,8 @@ static const char *const refused[][2] = {
     {"ma,rate=1", "rate at place 4|what=block"},
     {"ma,momentum=0", "momentum at place 4|what=block"},
     {"easgd,nesterov=1", "nesterov at place 7|what=block"},
+    {"shadow-easgd,scale=root", "scale at place 14|what=block"},
+    {"bmuf,scale=2", "scale cannot be '2'|mean|root"},
     {"bmuf,momentum=1", "momentum cannot be '1'"},
     {"bmuf,nesterov=2", "nesterov cannot be '2'|0 or 1"},
     {"bmuf,rate=0", "rate cannot be '0'|above 0 to 10, or auto"},

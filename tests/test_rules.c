@@ -68,6 +68,11 @@ static void read_live(struct reference *r, int tick, bool before_steps)
         memcpy(r->read[0], r->w[0], sizeof r->w[0]);
 }
 
+static double scales(int scale, int n)
+{
+    return scale == PLAN_AS_ROOT ? sqrt(n) : 1;
+}
+
 /* The exchange of all trainers, into r->g. */
 static void compute(struct reference *r, const float (*from)[N])
 {
@@ -80,7 +85,7 @@ static void compute(struct reference *r, const float (*from)[N])
     }
     if (r->plan.what != PLAN_BLOCK)
         return;
-    float mu = (float)r->plan.momentum, eta = (float)r->plan.rate;
+    float mu = (float)r->plan.momentum, eta = (float)(r->plan.rate * scales(r->plan.scale, r->n));
     for (int i = 0; i < r->n; i++)
         for (size_t k = 0; k < N; k++) {
             float b = r->g[i][k] - r->G[i][k];
@@ -268,6 +273,8 @@ static const struct {
     {"easgd", 0}, {"easgd,every=3,alpha=0.9", 0}, {"ma", 0}, {"ma,every=1", 0},
     {"ma,every=3", 1}, {"bmuf,rate=1,momentum=0.5", 0},
     {"bmuf,every=2,nesterov=1,rate=0.9,momentum=0.5", 0},
+    {"bmuf,every=3,rate=0.8,momentum=0,scale=root", 0},
+    {"shadow-bmuf,rate=1,momentum=0,scale=root", 2},
     {"dasgd", 0}, {"dasgd,every=4,delay=2", 1}, {"dasgd,every=4,delay=3,xi=0.5", 2},
     {"dasgd,every=4,delay=4", 3}, {"dasgd,every=1,delay=1", 1},
     {"dasgd-delta", 0}, {"dasgd-delta,every=5,delay=5", 2}, {"dasgd-delta,every=3,delay=2", 1},

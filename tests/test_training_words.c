@@ -445,8 +445,10 @@ END_TEST
 
 /* --- defaults that go with the model --- */
 
+#define SMALL "--model dlrm --bottom 8 --top 8"
+
 static const struct {
-    const char *options, *says[4];      /* in the log's header */
+    const char *options, *says[5];      /* in the log's header */
 } suited[] = {
     {"--model linear", {"\"optimizer\":\"ftrl\"", "\"table-optimizer\":\"ftrl\"", "\"lr\":0.7,",
                         "\"batch\":1,"}},
@@ -460,19 +462,26 @@ static const struct {
     {"--model dlrm --bottom 8 --top 8 --optimizer ftrl", {"\"table-optimizer\":\"sgd\"",
                                                           "\"lr\":0.1,"}},
     {"--model dlrm --bottom 8 --top 8", {"\"optimizer\":\"sgd\"", "\"table-optimizer\":\"sgd\"",
-                                         "\"lr\":0.1,", "\"batch\":128,"}},
+                                         "\"lr\":0.1,", "\"batch\":128,", "\"shadow-easgd\""}},
+    {SMALL " --tables shard", {"\"shadow-bmuf,scale=root\""}},
+    {SMALL " --tables shard --optimizer adagrad", {"\"shadow-bmuf,scale=root\""}},
+    {SMALL " --tables shard --sync shadow-easgd", {"\"shadow-easgd\""}},
+    {SMALL " --tables auto --rows grow --table-memory 64M",
+     {"\"shadow-bmuf,scale=root\""}},
+    {SMALL " --tables auto --optimizer adagrad", {"\"shadow-easgd\""}},
 };
 enum { N_SUITED = sizeof suited / sizeof *suited };
 
 START_TEST(defaults_go_with_the_model)
 {
     char line[4096];
-    ck_assert_int_eq(program("train --data %s --examples 300 --rows 100 --quiet --log %s %s", clicks,
-                             log_file, suited[_i].options), CLI_DONE);
+    ck_assert_int_eq(program("train --data %s --examples 300 %s --quiet --log %s %s", clicks,
+                             strstr(suited[_i].options, "grow") ? "" : "--rows 100", log_file,
+                             suited[_i].options), CLI_DONE);
     FILE *in = fopen(log_file, "re");
     ck_assert_ptr_nonnull(fgets(line, sizeof line, in));
     fclose(in);
-    for (int k = 0; k < 4 && suited[_i].says[k]; k++)
+    for (int k = 0; k < 5 && suited[_i].says[k]; k++)
         ck_assert_msg(strstr(line, suited[_i].says[k]) != NULL, "no %s in %s", suited[_i].says[k],
                       line);
 }

@@ -85,7 +85,8 @@ const struct option train_settings[] = {
     INT("trainers", trainers, 0, 64,
         "trainers to start as processes; 0, or under a launcher: this process alone"),
     INT("workers", workers, 1, 64, "threads of each trainer"),
-    TEXT("sync", sync, "the plan, as descant plans lists them; else $DESCANT_PLAN"),
+    TEXT("sync", sync, "the plan, as descant plans lists them; else $DESCANT_PLAN, or "
+         "with --tables shard shadow-bmuf,scale=root"),
     TEXT("job", job, "the address of a job to join, with --trainers 0"),
     TEXT("link", link, "a link to emulate, as 1gbit,1ms; none: as fast as memory"),
     REAL("sync-cpu", sync_cpu, 0, 64,
@@ -174,7 +175,20 @@ static bool is_given(const bool *given, const char *name)
     return given[named(name) - train_settings];
 }
 
-void config_suit(struct train_options *o, const bool *given)
+static const char usual_plan[] = "shadow-easgd";
+
+/* The plan where none was asked for. Rows that have owners make the steps of all
+ * trainers; the rest of the model would fall behind them if it made those of the mean
+ * alone (docs/decisions.md). */
+static void suit_plan(struct train_options *o, const bool *given)
+{
+    bool owned = o->tables == TABLES_SHARD || o->rows < 0;
+
+    if (owned && o->sync == usual_plan && !is_given(given, "sync"))
+        o->sync = "shadow-bmuf,scale=root";
+}
+
+static void suit_model(struct train_options *o, const bool *given)
 {
     static const enum row_optimizer_kind rows[] = {
         [OPTIMIZER_SGD] = ROWS_SGD, [OPTIMIZER_ADAGRAD] = ROWS_ADAGRAD,
@@ -195,6 +209,12 @@ void config_suit(struct train_options *o, const bool *given)
         o->batch = 1;
     if (o->optimizer.kind == OPTIMIZER_FTRL && !is_given(given, "lr"))
         o->lr = 0.7;
+}
+
+void config_suit(struct train_options *o, const bool *given)
+{
+    suit_model(o, given);
+    suit_plan(o, given);
 }
 
 /* Goes through the settings in the table's order; the first without a meaning is the one
@@ -249,7 +269,7 @@ struct train_options train_options_default(void)
         .seed = 1,
         .trainers = 1,
         .workers = 1,
-        .sync = "shadow-easgd",
+        .sync = usual_plan,
         .link = "none",
         .start_s = 60,
         .checkpoint_every = 60,

@@ -90,8 +90,8 @@ bool config_read(const char *path, struct train_options *o, bool *given, char **
                  char *message, size_t room);
 
 /* Defaults that go with the model: linear and fm have ftrl, a rate of its own, and
- * batches of one where the plan does not count steps. `given` as config_read fills it;
- * call this before config_means. */
+ * batches of one where the plan does not count steps. And the plan that goes with rows
+ * that have owners. `given` as config_read fills it; call this before config_means. */
 void config_suit(struct train_options *o, const bool *given);
 
 /* Whether all settings that were given have a meaning for the model, the optimizers and

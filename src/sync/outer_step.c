@@ -19,6 +19,10 @@
  * optimizers already have it, and the two multiply (docs/decisions.md). A number in the
  * plan stays as it is.
  *
+ * k trainers that share a pass make a k-th of its steps each, and their mean has moved as
+ * far as one of them. With scale=root eta is sqrt(k) times as long: under Adagrad, whose
+ * steps shrink by the root of their number, so far does one trainer go in all steps.
+ *
  * The watch is the cosine of b and s. A step that overshoots is followed by changes that
  * lead back, against s, or nowhere; one that lags leaves most of each change to be made
  * again, along s. Noise turns changes back, too, where G rests near an optimum: that is a
@@ -59,6 +63,8 @@ struct outer_step outer_step_of(const struct plan *plan, uint64_t rounds, int me
             remembers ? fmin(1 - ROUNDS_OF_MEMORY / (double)rounds, most_momentum) : 0;
     if (rate < 0)
         rate = 1 - (1 - best) * (momentum < most_momentum ? momentum / most_momentum : 1);
+    if (plan->scale == PLAN_AS_ROOT)    /* IEEE's root is exact: all have the same bits */
+        rate *= sqrt(members);
     return (struct outer_step){(float)rate, (float)momentum, plan->nesterov};
 }
 
@@ -73,7 +79,7 @@ enum outer_verdict outer_watch(struct outer_watch *watch, const struct plan *pla
     double share = 1.0 / (double)(watch->rounds < OF_LATE ? watch->rounds : OF_LATE);
     watch->cosine += share * (cosine - watch->cosine);
     double gain = (double)step.rate / (1 - (double)step.momentum);
-    bool asked = plan->momentum >= 0 || plan->rate > 1;
+    bool asked = plan->momentum >= 0 || plan->rate > 1 || plan->scale == PLAN_AS_ROOT;
     bool overshoots = asked && gain > long_gain && watch->cosine < overshooting;
     bool lags = gain < 1 && watch->cosine > lagging;
     bool whole = plan->when == PLAN_EVERY && plan->alpha >= 1;

@@ -43,6 +43,7 @@ enum plan_key {
     KEY_XI,
     KEY_RATE,
     KEY_MOMENTUM,
+    KEY_SCALE,
     KEY_NESTEROV,
     KEY_WEIGHT,
     KEY_HEAL,
@@ -131,6 +132,12 @@ const struct option plan_options[] = {
                       .choices = "auto",
                       .help = "block: the outer momentum; auto: by the interval and the "
                               "rounds so far (docs/plans.md)"},
+    [KEY_SCALE] = {.name = "scale",
+                   .type = OPTION_CHOICE,
+                   .offset = AT(plan.scale),
+                   .choices = "mean|root",
+                   .help = "block: root: the outer rate is multiplied by the root of the "
+                           "number of trainers"},
     [KEY_NESTEROV] = {.name = "nesterov",
                       .type = OPTION_BOOL,
                       .offset = AT(plan.nesterov),
@@ -234,6 +241,7 @@ static const char *lacks(const struct plan *plan, int key)
         return plan->when == PLAN_CONTROL ? NULL : "when=control";
     case KEY_RATE:
     case KEY_MOMENTUM:
+    case KEY_SCALE:
     case KEY_NESTEROV:
         return plan->what == PLAN_BLOCK ? NULL : "what=block";
     case KEY_WEIGHT:

@@ -20,6 +20,7 @@ enum plan_what {
 };
 enum plan_merge { PLAN_PULL, PLAN_DELTA };
 enum plan_weight { PLAN_EQUAL, PLAN_STEPS };
+enum plan_scale { PLAN_AS_ONE, PLAN_AS_ROOT };
 
 /* rate and momentum that outer_step_of chooses in each round: the option's word. */
 #define PLAN_AUTO (-1.0)
@@ -46,6 +47,7 @@ struct plan {
     /* members that close a round once the grace is over: a number, below 1 a share of
      * all; 0: all. Grace: seconds; below 0, a factor of the time that the quorum took */
     double quorum, grace;
+    int scale;              /* of block: what eta is multiplied by */
 };
 
 struct plan_preset {
