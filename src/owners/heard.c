@@ -244,7 +244,7 @@ static bool hear_share(struct service *s, int from, const struct ask_head *head)
     return route_waiting(s, from);
 }
 
-bool heard(struct service *s, int rank, const unsigned char *message, size_t bytes,
+bool moves_heard(struct service *s, int rank, const unsigned char *message, size_t bytes,
            const char **no_ask)
 {
     struct ask_head head;
@@ -273,7 +273,7 @@ bool heard(struct service *s, int rank, const unsigned char *message, size_t byt
     return !*no_ask && good;
 }
 
-bool heard_too_early(struct service *s, const unsigned char *message, size_t bytes)
+bool moves_early(struct service *s, const unsigned char *message, size_t bytes)
 {
     struct ask_head head;
     uint64_t row;

@@ -175,10 +175,10 @@ bool moves_pass_on(struct service *s, const struct read_ask *ask);
 
 /* What a peer says of slices. False: the service has failed, or, *no_ask: it breaks the
  * protocol. */
-bool heard(struct service *s, int rank, const unsigned char *message, size_t bytes,
+bool moves_heard(struct service *s, int rank, const unsigned char *message, size_t bytes,
            const char **no_ask);
 /* An ask for rows is to wait, since their slice is about to be here. */
-bool heard_too_early(struct service *s, const unsigned char *message, size_t bytes);
+bool moves_early(struct service *s, const unsigned char *message, size_t bytes);
 
 /* --- any thread --- */
 

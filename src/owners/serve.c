@@ -76,7 +76,7 @@ static bool serve(struct service *s, const struct lane *lane, const char **no_as
     owners_count(&s->stats.bytes, lane->bytes);
     if (s->moves && lane->bytes <= ASK_BYTES && lane->bytes >= sizeof ask.head &&
         *lane->message >= ASK_SET)
-        return heard(s, lane->rank, lane->message, lane->bytes, no_ask);
+        return moves_heard(s, lane->rank, lane->message, lane->bytes, no_ask);
     *no_ask = ask_read(s, lane->message, lane->bytes, &ask);
     if (*no_ask)
         return false;
@@ -96,7 +96,7 @@ bool serve_again(struct service *s, int rank, const char **no_ask)
         if (!next->heard)
             break;
         if (!serve(s, next, no_ask)) {
-            if (!*no_ask || !s->moves || !heard_too_early(s, next->message, next->bytes))
+            if (!*no_ask || !s->moves || !moves_early(s, next->message, next->bytes))
                 return false;
             *no_ask = NULL;
             break;

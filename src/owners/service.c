@@ -81,12 +81,6 @@ void service_past_copies(struct service *s)
     atomic_store(&s->past_copies, true);
 }
 
-void service_lose(struct service *s, int rank)
-{
-    atomic_store(&s->lost, 1 + rank);
-    service_wake(s);
-}
-
 /* --- peers --- */
 
 static bool comes(struct service *s, int rank)
