@@ -20,8 +20,6 @@ static struct owners_page {
     _Atomic int go_on;                  /* 1: they train until it is 0 */
     _Atomic int one_stops;              /* 1: rank 2 does not */
     _Atomic int lost;                   /* pushes that a trainer may have been killed at */
-    _Atomic int died;                   /* an owner has; each row has at least, since then, */
-    int least[ROWS];
     struct descant_stats stats[MOST];
 } *page;
 
@@ -30,8 +28,7 @@ static const char *plan = "shadow-ma", *shares;
 static double age;                      /* of copies; 0: none */
 static pid_t pids[MOST];
 static bool grows;                      /* the table whose rows are pushed */
-static bool moves;                      /* its rows may move, */
-static double replica_s;                /* and have replicas */
+static bool moves;                      /* its rows may move */
 
 static struct descant_owned shape(void)
 {
@@ -83,7 +80,7 @@ static bool reads_what_was_pushed(const struct worker *me, const uint64_t *rows,
     for (size_t k = 0; k < BATCH; k++)
         for (int i = 0; i < WIDTH; i++) {
             float times = block[k * WIDTH + (size_t)i] / (0.5f * (float)(i + 1));
-            if ((times < (float)me->mine[rows[k]] && !page->died) || times > (float)page->pushed[rows[k]])
+            if (times < (float)me->mine[rows[k]] || times > (float)page->pushed[rows[k]])
                 return false;
         }
     return true;
@@ -144,11 +141,7 @@ static bool all_rows_are_right(struct descant *job, int table)
     if (descant_rows_fetch(job, table, ids, ROWS, &batch) != DESCANT_OK ||
         descant_rows_wait(job, batch, &block) != DESCANT_OK)
         return false;
-    for (size_t k = 0; k < ROWS && page->died; k++)
-        if (block[k * WIDTH] < 0.5f * (float)page->least[rows[k]] ||
-            block[k * WIDTH] > 0.5f * (float)page->pushed[rows[k]])
-            return false;
-    for (size_t k = 0; k < ROWS && !page->died; k++)
+    for (size_t k = 0; k < ROWS; k++)
         for (int i = 0; i < WIDTH; i++)
             missing += fabsf(0.5f * (float)((i + 1) * page->pushed[rows[k]]) -
                              block[k * WIDTH + (size_t)i]);
@@ -172,7 +165,6 @@ static struct descant *open_one(int rank, int size)
     o.start_s = 20;
     o.owned_shares = shares;
     o.owned_moves = moves;
-    o.owned_replica_s = replica_s;
     return descant_open(&job, &o) == DESCANT_OK ? job : NULL;
 }
 
@@ -429,7 +421,6 @@ END_TEST
 START_TEST(rows_go_where_ranks_are)
 {
     moves = true;
-    replica_s = _i % 2 ? 0.2 : 0;
     prepare(true);
     page->go_on = 1;
     begin(0, 2, 2);
@@ -450,52 +441,7 @@ START_TEST(rows_go_where_ranks_are)
 }
 END_TEST
 
-/* The others go on with what its replicas have, and it may come again. */
-START_TEST(replicas_take_the_rows_of_one_that_is_killed)
-{
-    moves = true;
-    replica_s = 0.1;
-    prepare(true);
-    page->go_on = 1;
-    for (int k = 0; k < 3; k++)
-        begin(k, 3, 3);
-    WAIT_UNTIL(page->steps[0] > 20 && page->steps[1] > 20 && page->steps[2] > 20, "%.2000s",
-               (read_said(), said));
-    for (int k = 0; k < ROWS; k++)
-        page->least[k] = page->pushed[k];
-    int then = page->steps[_i];
-    WAIT_UNTIL(page->steps[_i] > then + 40, "%.2000s", (read_said(), said));
-    clock_sleep_until(clock_now_ns() + 1500000000);     /* beyond the age of replicas */
-    page->died = 1;
-    kill(pids[_i], SIGKILL);
-    end_of(pids[_i]);
-    int before = page->steps[(_i + 1) % 3];
-    WAIT_UNTIL(page->steps[(_i + 1) % 3] > before + 20, "%.2000s", (read_said(), said));
-    begin(_i, 3, 3);
-    then = page->steps[_i];
-    WAIT_UNTIL(page->steps[_i] > then + 20, "%.2000s", (read_said(), said));
-    page->go_on = 0;
-    for (int k = 0; k < 3; k++)
-        need_end(k, 0);
-}
-END_TEST
-
 /* ------------------------------------------------------------------ refused */
-
-START_TEST(rows_that_cannot_move_are_refused)
-{
-    struct descant_options o = descant_options_default();
-    struct descant *job = NULL;
-
-    o.job = "self";
-    o.owned_replica_s = 1;
-    ck_assert_int_eq(descant_open(&job, &o), DESCANT_INVALID);
-    ck_assert_ptr_nonnull(strstr(descant_last_error(), "owned_replica_s needs owned_moves"));
-    o.owned_moves = 1;
-    o.owned_replica_s = NAN;
-    ck_assert_int_eq(descant_open(&job, &o), DESCANT_INVALID);
-}
-END_TEST
 
 START_TEST(calls_that_cannot_be_are_refused)
 {
@@ -788,8 +734,6 @@ int main(void)
     tcase_add_test(refused, a_table_that_grows_has_rows_of_any_number);
     tcase_add_loop_test(jobs, what_is_settled_is_in_the_rows, 0, 2);
     tcase_add_loop_test(moving, rows_go_where_ranks_are, 0, 2);
-    tcase_add_loop_test(moving, replicas_take_the_rows_of_one_that_is_killed, 0, 2);
-    tcase_add_test(refused, rows_that_cannot_move_are_refused);
     tcase_add_test(refused, calls_that_cannot_be_are_refused);
     tcase_add_test(refused, tables_that_differ_are_refused);
     tcase_add_test(refused, there_is_no_port_after_the_last);

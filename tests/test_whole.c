@@ -90,8 +90,10 @@ START_TEST(a_host_is_as_its_trainers)
         for (int b = 0; b < N(ways); b++) {
             put(0, 5, 100, 10)->last = ways[a].last;
             peers[0].values[SHOWN_ENDED] = ways[a].ended;
+            peers[0].values[SHOWN_PLACE] = ways[a].ended ? 1 : 0.5;
             put(1, 5, 60, 20)->last = ways[b].last;
             peers[1].values[SHOWN_ENDED] = ways[b].ended;
+            peers[1].values[SHOWN_PLACE] = ways[b].ended ? 1 : 0.5;
             peers[1].rounds = 0;
             merge(2);
             enum host_state x = ways[a].state, y = ways[b].state;

@@ -12,7 +12,8 @@ static bool speaks(const struct service *s, int slice)
 {
     int owner = s->map.owner[slice];
 
-    return owner != s->rank && s->peers[owner].there && s->peers[owner].mapped;
+    return owner != s->rank && !s->moves->slices[slice].orphan && s->peers[owner].there &&
+           s->peers[owner].mapped;
 }
 
 /* A slice has another owner, as `from` says: by a gift. */

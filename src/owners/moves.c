@@ -171,6 +171,7 @@ static void change_locked(struct service *s, int slice, int owner, uint32_t epoc
     owned_map_change(&s->map, slice, owner, epoch);
     shut_locked(s, slice, shut);
     of->giver = NOBODY;
+    of->orphan = false;
     s->moves->plan = true;
 }
 
@@ -601,7 +602,7 @@ bool moves_settle(struct service *s, int slice)
     struct moving *of = &s->moves->slices[slice];
     int owner = s->map.owner[slice];
     uint32_t epoch = s->map.epoch[slice];
-    bool gone = owner != s->rank && !s->peers[owner].there;
+    bool gone = owner != s->rank && (of->orphan || !s->peers[owner].there);
     bool unsure = of->giver != NOBODY && of->giver != s->rank && s->map.shut[slice] &&
                   !s->peers[of->giver].there;
 
@@ -644,6 +645,7 @@ enum moves_loss moves_go(struct service *s, int rank)
     m->peers[rank].counts = false;
     m->plan = m->routes = m->heard = true;
     for (int slice = 0; slice < OWNED_SLICES; slice++) {
+        m->slices[slice].orphan |= s->map.owner[slice] == rank;
         if (!moves_settle(s, slice) || !let_go(s, slice, rank))
             return MOVES_FAILED;
         lost |= s->map.owner[slice] == rank;
@@ -721,8 +723,7 @@ static bool look_for_claims(struct service *s, uint64_t now_ns)
     int lost = NOBODY;
 
     for (int slice = 0; m->shut && slice < OWNED_SLICES; slice++)
-        if (s->map.shut[slice] && s->map.owner[slice] != s->rank &&
-            !s->peers[s->map.owner[slice]].there)
+        if (s->map.shut[slice] && m->slices[slice].orphan)
             lost = s->map.owner[slice];
     m->waits_ns = lost == NOBODY ? 0 : m->waits_ns ? m->waits_ns : now_ns;
     return lost == NOBODY || now_ns - m->waits_ns < CLAIM_NS ||

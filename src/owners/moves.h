@@ -85,6 +85,7 @@ struct moving {
     bool complete;                      /* from: all has come */
     int giver;                          /* who has given it to its owner, and may still
                                            pass something on; NOBODY */
+    bool orphan;                        /* its owner has gone, and may have come again */
     int says, claims;                   /* who has said that it has it, or claims it;
                                            NOBODY, */
     uint32_t said, claimed;             /* and its epoch then */

@@ -108,13 +108,7 @@ static descant_status take_shares(struct descant *job, const char *text)
 
 descant_status owners_take_options(struct descant *job, const struct descant_options *o)
 {
-    if (!(o->owned_replica_s >= 0 && o->owned_replica_s <= 1e6))
-        return log_fail(&job->log, DESCANT_INVALID,
-                        "owned_replica_s is 0, or up to 1e6 seconds");
-    if (o->owned_replica_s > 0 && !o->owned_moves)
-        return log_fail(&job->log, DESCANT_INVALID, "owned_replica_s needs owned_moves");
     job->owners.moves = o->owned_moves;
-    job->owners.replica_s = o->owned_replica_s;
     return take_shares(job, o->owned_shares);
 }
 
@@ -165,13 +159,13 @@ char *owners_manifest(const struct descant *job, char *manifest)
                 more + had, room - had,
                 "owned %s: %llu rows of %zu floats, wire %d, optimizer %d "
                 "(%g, %g, %g, %g), spread %g, zeros %zu, seed %llu, grows %d (%llu "
-                "bytes, admit %g, unused %g s), age %g, cached %zu, %d owners (%s), moves %d, replicas %g\n",
+                "bytes, admit %g, unused %g s), age %g, cached %zu, %d owners (%s), moves %d\n",
                 o->tables[k].name,
                 (unsigned long long)x->rows, x->width, (int)x->wire, (int)x->optimizer,
                 x->momentum, x->beta1, x->beta2, x->epsilon, x->spread, x->zeros,
                 (unsigned long long)x->seed, x->grows != 0, (unsigned long long)x->memory,
                 x->admit, x->unused_s, x->age, x->cached, owners_of(job), shares,
-                o->moves && among_ranks(job), o->replica_s);
+                o->moves && among_ranks(job));
         }
     }
     memory_give(manifest);
@@ -218,7 +212,7 @@ static descant_status let_move(struct descant *job, const struct link_place *at)
     int n = owners_of(job);
     const struct moves_options options = {
         .shares = shares, .n = n, .share = share_of(job, at->rank, true),
-        .late = job->fabric->joined, .follow_s = o->replica_s};
+        .late = job->fabric->joined};
 
     if (!o->moves || !among_ranks(job))
         return DESCANT_OK;
@@ -324,14 +318,6 @@ static void look_for_lost(struct descant *job)
     }
 }
 
-/* The longest sleep of the thread: replicas are sent what has changed twice in their age. */
-static uint64_t longest(const struct owners *o)
-{
-    uint64_t most = (uint64_t)(o->replica_s * 0.25e9);
-
-    return o->replica_s > 0 && most < SLEEP_NS ? most : SLEEP_NS;
-}
-
 static void count_cpu(struct service *s)
 {
     atomic_store_explicit(&s->stats.cpu_ns, clock_thread_cpu_ns(), memory_order_relaxed);
@@ -356,7 +342,7 @@ static void *serve_rows(void *of)
             rest = LOOK_LEAST_NS;
             continue;
         }
-        service_sleep(s, s->place.wakes ? longest(&job->owners) : rest, &bell);
+        service_sleep(s, s->place.wakes ? SLEEP_NS : rest, &bell);
         rest = 2 * rest < LOOK_MOST_NS ? 2 * rest : LOOK_MOST_NS;
     }
     if (turn == OWNERS_FAILED)
