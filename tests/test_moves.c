@@ -38,7 +38,8 @@ START_TEST(few_slices_move)
     }
     for (int k = 0; k < n; k++) {
         double part = OWNED_SLICES * shares[k] / sum;
-        ck_assert_msg(fabs(counts[k] - part) < 1, "rank %d of %d: %d, not %g", k, n, counts[k], part);
+        ck_assert_msg(fabs(counts[k] - part) < 1, "rank %d of %d: %d, not %g", k, n, counts[k],
+                      part);
         least += map.slices[k] > counts[k] ? map.slices[k] - counts[k] : 0;
     }
     ck_assert_int_eq(moved, least);

@@ -73,7 +73,8 @@ START_TEST(shares_are_kept)
         const char *text;
         int size;
     } good[] = {{"1", 1}, {"1,1,1", 3}, {"2,1,1", 3}, {"0,3,0.5,1,0", 4}, {"7,0,1", 3}};
-    static const char *const bad[] = {"", "0", "0,0", "1,", ",1", "1;2", "-1,2", "nan", "1 2", "1,x"};
+    static const char *const bad[] = {"", "0", "0,0", "1,", ",1", "1;2",
+                                      "-1,2", "nan", "1 2", "1,x"};
     static struct owned_map map, turns;
     double shares[8];
 
@@ -763,7 +764,8 @@ START_TEST(a_lost_owner_ends_it_for_all)
 
     rows_open_world((struct simulated_options){.seed = 1}, 3, 3);
     const struct simulated_fault pause = {.kind = SIMULATED_VANISH, .rank = 1,
-                                          .at_ns = simulated_now(rows_world) + (_i ? 0 : 1000000000)};
+                                          .at_ns = simulated_now(rows_world) +
+                                                   (_i ? 0 : 1000000000)};
     ck_assert(simulated_fault(rows_world, &pause));
     rows_run(_i ? 1 : 2000000000);
     struct descant_rows *batch = rows_fetch(0, rows, 3);
@@ -828,7 +830,8 @@ START_TEST(calls_without_memory_fail_alone)
         memory_fail_at(0);
         failed++;
         rows_run(1000000000);
-        if (!atomic_load(&rows_sides[1].service.status) && !atomic_load(&rows_sides[2].service.status)) {
+        if (!atomic_load(&rows_sides[1].service.status) &&
+            !atomic_load(&rows_sides[2].service.status)) {
             rows_check(0);
             rows_end_all();
         }

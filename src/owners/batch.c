@@ -69,7 +69,8 @@ static bool reserve(struct descant_rows *batch, size_t n, size_t width, int owne
 {
     size_t rows = batch->room, places = batch->room, uses = batch->room;
 
-    if (!reserve_buckets(batch, owners) || !memory_grow(&batch->rows, &rows, 0, n, sizeof *batch->rows) ||
+    if (!reserve_buckets(batch, owners) ||
+        !memory_grow(&batch->rows, &rows, 0, n, sizeof *batch->rows) ||
         !memory_grow(&batch->uses, &uses, 0, n, sizeof *batch->uses) ||
         !memory_grow(&batch->places, &places, 0, n, sizeof *batch->places))
         return false;
@@ -503,7 +504,8 @@ static bool push(const struct asking *a)
     size_t at, n, bad;
     uint64_t bad_row = 0;
 
-    if (s->moves && batch->version != s->map.version && !group(s, batch, a->copies != NULL))
+    if (s->moves && batch->version != s->map.version &&
+        !group(s, batch, a->copies != NULL))
         return false;
     bool pushed = push_all(a);
     n = own(s, batch, &at);

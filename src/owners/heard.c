@@ -145,7 +145,8 @@ static const char *hear_rows(struct service *s, int from, const unsigned char *m
     size_t record = table->record * sizeof(float), each = sizeof row + record;
     if (head.n == 0 || head.n > ASK_BYTES / each || bytes != sizeof head + head.n * each)
         return "it sends another number of rows than it names";
-    const unsigned char *ids = message + sizeof head, *records = ids + head.n * sizeof row;
+    const unsigned char *ids = message + sizeof head;
+    const unsigned char *records = ids + head.n * sizeof row;
     for (size_t k = 0; k < head.n; k++) {
         memcpy(&row, ids + k * sizeof row, sizeof row);
         if (!owned_has(table, row))

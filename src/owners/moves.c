@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What an owner does with its slices (moves.h): it copies them to others, gives them away,
- * and answers for those it has given until nobody asks for them any more. */
+/* What an owner does with its slices (moves.h): it copies them to others, gives them
+ * away, and answers for those it has given until nobody asks for them any more. */
 #include "owners/moves.h"
 
 #include <string.h>
@@ -301,7 +301,8 @@ static bool plan(struct service *s)
     bool good = true, moves = !m->holds_now && !frozen(s);
 
     for (int k = 0; k < n; k++) {
-        shares[k] = k == s->rank ? own_share(s) : m->peers[k].counts ? m->peers[k].share : 0;
+        shares[k] = k == s->rank ? own_share(s)
+                                 : m->peers[k].counts ? m->peers[k].share : 0;
         sum += shares[k];
     }
     atomic_store(&m->stuck, !(sum > 0));
@@ -319,7 +320,8 @@ static bool plan(struct service *s)
                 m->slices[slice].to[k].rank = NOBODY;
             continue;
         }
-        good = set_follow(s, slice, TO_FOLLOW, follows) && set_follow(s, slice, TO_MOVE, to);
+        good = set_follow(s, slice, TO_FOLLOW, follows) &&
+               set_follow(s, slice, TO_MOVE, to);
     }
     m->plan = false;
     return good;
@@ -748,7 +750,8 @@ static bool tell(struct service *s)
         m->plan = true;
     }
     atomic_store(&m->still, holds && !m->plan && m->shut == 0);
-    atomic_store(&m->away, leaves && !m->left && !m->shut && owned_slices(&s->map, s->rank) == 0);
+    atomic_store(&m->away, leaves && !m->left && !m->shut &&
+                               owned_slices(&s->map, s->rank) == 0);
     return good;
 }
 

@@ -23,10 +23,11 @@
  * Replicas: with follow_s each owner lets the next rank that has a share follow its
  * slices by the same means, BEGIN to FOLLOWED; then it sends rows that have changed every
  * follow_s / 2. Where an owner dies, a rank that has all rows of a slice, as a replica or
- * since it was to have it, takes it (CLAIM); the pushes since the last rows came are lost.
- * Of two that do the lower rank has it, and the other passes on what it is asked, as if it
- * had given it (3). Asks wait until then, and are sent anew. Where
- * nobody claims, rows are lost, and the job ends; without replicas at once.
+ * since it was to have it, takes it (CLAIM); the pushes since the last rows came are
+ * lost. Of two that do the lower rank has it, and the other passes on what it is asked,
+ * as if it had given it (3). Asks wait until then, and are sent anew. Where nobody
+ * claims, rows are lost, and the job ends; without replicas at once. (No option turns
+ * replicas on yet: between real processes some had rows that were too old.)
  *
  * Who comes late begins with the map of the start, and hears from each rank what has
  * moved (MAP) before it asks that one.
@@ -72,7 +73,8 @@ struct follow {
     size_t at;                          /* of this one */
 };
 
-/* To whom: it is to have the slice; it is to be a replica; it is one, until the other is. */
+/* To whom: it is to have the slice; it is to be a replica; it is one, until the other
+ * is. */
 enum { TO_MOVE, TO_FOLLOW, TO_OLD, TO_ALL };
 
 /* What this rank knows of a slice, beside the map. */
@@ -144,8 +146,8 @@ void moves_fini(struct service *s);
 /* --- moves.c: the turning thread's. False: the service has failed --- */
 
 bool moves_come(struct service *s, int rank);
-/* Where a slice's owner has gone, or who gave it to one that has not said OPEN: who has it
- * now, by what is known so far. */
+/* Where a slice's owner has gone, or who gave it to one that has not said OPEN: who has
+ * it now, by what is known so far. */
 bool moves_settle(struct service *s, int slice);
 enum moves_loss { MOVES_FAILED, MOVES_LOST, MOVES_GOES_ON };
 /* A peer has gone. LOST: so have rows that it had. */

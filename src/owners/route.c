@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Where asks go. Mostly to the rank by which their caller has grouped them. Where slices
- * have moved since then, an ask is split by the owners of its rows. Rows whose slice is on
- * its way are held until it has come, and rows that have come here meanwhile are served
- * here. An ask whose owner has gone is sent anew; a push is not, for it may have been
- * stepped by. */
+ * have moved since then, an ask is split by the owners of its rows. Rows whose slice is
+ * on its way are held until it has come, and rows that have come here meanwhile are
+ * served here. An ask whose owner has gone is sent anew; a push is not, for it may have
+ * been stepped by. */
 #include "owners/moves.h"
 
 #include <string.h>
@@ -213,7 +213,7 @@ bool route_ended(struct service *s, struct ask *ask, const struct link_ended *en
         return false;
     if (!ask->sent || !ask->answered)
         return true;
-    if (ask->lost)              /* without moves the service fails, and its caller sees it */
+    if (ask->lost)              /* without moves the service fails, as its caller sees */
         return !s->moves || route_anew(s, ask);
     if (s->moves && ask->kind == ASK_SET)
         s->moves->queued -= ask_room(ask);

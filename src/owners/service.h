@@ -29,7 +29,8 @@
  * holds `gate` to write; callers hold it to read while they use either and until they
  * have posted what follows from it, and never while they wait. So before a slice becomes
  * this rank's, all that its callers have posted of it can be served. What a caller has
- * grouped by the map has the map's version, and is grouped anew where that has changed. */
+ * grouped by the map has the map's version, and is grouped anew where that has changed.
+ */
 #ifndef SERVICE_H
 #define SERVICE_H
 
@@ -75,8 +76,9 @@ struct descant_rows {
     unsigned char *uses;                /* (room) of copies: enum copy_use of a row */
     uint32_t *places;                   /* (room) by owner and use, in their order */
     float *block;
-    size_t *first;                      /* (owners + 1, COPY_USES), and the end: in places;
-                                           the last: own rows that are on their way */
+    size_t *first;                      /* (owners + 1, COPY_USES), and the end: in
+                                           places; the last: own rows that are
+                                           on their way */
     size_t buckets;                     /* room of first */
     _Atomic uint32_t missing;           /* asks without an answer; a futex */
     _Atomic uint32_t held;              /* by so many: see above */
@@ -172,9 +174,10 @@ struct service {
     _Atomic bool past_copies;           /* fetches go to the owners. Set once, by
                                            service_past_copies; a fetch that reads it
                                            earlier may still use copies */
-    _Atomic uint64_t copies_from_ns;    /* until then fetches use none: rows that this rank
-                                           has stepped as its own have gone. Set by the
-                                           turning thread, with the gate to write */
+    _Atomic uint64_t copies_from_ns;    /* until then fetches use none: rows that this
+                                           rank has stepped as its own have gone. Set
+                                           by the turning thread, with the gate to
+                                           write */
     pthread_mutex_t lock;               /* guards the next four lines */
     struct descant_rows *free, *made;   /* made: all, for fini */
     struct ask *inbox, **inbox_last;
@@ -243,8 +246,8 @@ descant_status batch_ask(struct service *s, int table, const uint64_t *rows, siz
                          struct descant_rows **out);
 size_t batch_rows(const struct descant_rows *batch);
 bool batch_ready(const struct descant_rows *batch);     /* all are here */
-/* The same, also of rows that were this rank's at the fetch, and have moved: then they are
- * asked for. */
+/* The same, also of rows that were this rank's at the fetch, and have moved: then they
+ * are asked for. */
 bool batch_here(struct service *s, struct descant_rows *batch);
 /* Its rows, once all are here; NULL: the service has failed. */
 float *batch_wait(struct service *s, struct descant_rows *batch);

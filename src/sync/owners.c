@@ -159,7 +159,8 @@ char *owners_manifest(const struct descant *job, char *manifest)
                 more + had, room - had,
                 "owned %s: %llu rows of %zu floats, wire %d, optimizer %d "
                 "(%g, %g, %g, %g), spread %g, zeros %zu, seed %llu, grows %d (%llu "
-                "bytes, admit %g, unused %g s), age %g, cached %zu, %d owners (%s), moves %d\n",
+                "bytes, admit %g, unused %g s), age %g, cached %zu, %d owners (%s), "
+                "moves %d\n",
                 o->tables[k].name,
                 (unsigned long long)x->rows, x->width, (int)x->wire, (int)x->optimizer,
                 x->momentum, x->beta1, x->beta2, x->epsilon, x->spread, x->zeros,
@@ -380,9 +381,9 @@ static descant_status owners_lost(struct descant *job, descant_status status)
 }
 
 /* Rows of each owner are fetched: an owner serves the asks of a rank in their order,
- * whatever table they are of. Of a slice that is on its way, too, since what was pushed to
- * it may be on another way than its owner's answer. A table may be too small to have a row
- * of each. */
+ * whatever table they are of. Of a slice that is on its way, too, since what was pushed
+ * to it may be on another way than its owner's answer. A table may be too small to have a
+ * row of each. */
 static descant_status settle(struct descant *job)
 {
     struct owners *o = &job->owners;
@@ -437,8 +438,8 @@ descant_status owners_leave(struct descant *job, uint64_t until_ns)
     if (!o->runs || has_slices(s) == 0)
         return DESCANT_OK;
     if (!s->moves)
-        return log_fail(&job->log, DESCANT_UNSUPPORTED, "rank %d owns rows of tables, and "
-                        "cannot leave before the others: set owned_moves", s->rank);
+        return log_fail(&job->log, DESCANT_UNSUPPORTED, "rank %d owns rows of tables, "
+                        "and cannot leave before the others: set owned_moves", s->rank);
     moves_leave(s);
     wait_for(s, &s->moves->away, until_ns);
     if (atomic_load(&s->moves->away))

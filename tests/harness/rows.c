@@ -76,7 +76,8 @@ static void open_side(int rank, bool late)
         /* the large one: memory for a few rows, as none are born beyond */
         side->memory[k] = k && !rows_way.moves
                               ? NULL
-                              : memory_take(owned_bytes(&side->tables[k], &side->service.map, rank));
+                              : memory_take(owned_bytes(&side->tables[k], &side->service.map,
+                                                        rank));
         owned_place(&side->tables[k], &side->service.map, rank, side->memory[k]);
     }
     ck_assert_int_eq(service_open(&side->service, side->tables, 2), DESCANT_OK);
@@ -207,11 +208,12 @@ void rows_check(int rank)
     const float *block = rows_come(rank, batch);
     ck_assert_ptr_nonnull(block);
     for (size_t k = 0; k < RANKS_ROWS; k++)
-        for (int i = 0; i < RANKS_WIDTH; i++)
-            ck_assert_msg(fabs((double)block[k * RANKS_WIDTH + (size_t)i] - (i + 1) * rows_pushed[rows[k]]) <=
-                          (rows_way.wire ? 0.05 * RANKS_WIDTH * rows_pushed[rows[k]] : 0),
-                          "rank %d, row %d: %g, not %g", rank, (int)rows[k],
-                          (double)block[k * RANKS_WIDTH + (size_t)i], (i + 1) * rows_pushed[rows[k]]);
+        for (int i = 0; i < RANKS_WIDTH; i++) {
+            double is = (double)block[k * RANKS_WIDTH + (size_t)i];
+            double was = rows_pushed[rows[k]];
+            ck_assert_msg(fabs(is - (i + 1) * was) <= (rows_way.wire ? 0.05 * RANKS_WIDTH * was : 0),
+                          "rank %d, row %d: %g, not %g", rank, (int)rows[k], is, (i + 1) * was);
+        }
     batch_let_go(&rows_sides[rank].service, batch);
 }
 
