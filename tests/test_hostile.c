@@ -204,7 +204,7 @@ static const struct hostile_lie lies[] = {
     {M, 1, TAG_WORD, WORD_BULLETIN, ADD, 0, 0, 8, "BULLETIN: "},
     {M, 1, TAG_WORD, WORD_BULLETIN, SET, BULLETIN(steps), -1, "BULLETIN: figures of"},
     {M, 1, TAG_WORD, WORD_BULLETIN, SET, BULLETIN(gap), NAN_BITS, "with a gap of"},
-    {M, 1, TAG_WORD, WORD_BULLETIN, SET, BULLETIN(n_values), 13, "3 steps, 0 rounds, 13"},
+    {M, 1, TAG_WORD, WORD_BULLETIN, SET, BULLETIN(n_values), 17, "3 steps, 0 rounds, 17"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_BULLETIN, "BULLETIN: "},
 
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(n), 1 << 13, "ROWS: n 8192"},
