@@ -340,7 +340,7 @@ END_TEST
 
 int main(void)
 {
-    int seeds = getenv("MOVES_MANY") ? atoi(getenv("MOVES_MANY")) : 40;
+    int seeds = getenv("MOVES_MANY") ? atoi(getenv("MOVES_MANY")) : 12;
     TCase *map = new_case("map", 20), *worlds = new_case("worlds", 120);
 
     tcase_add_loop_test(map, few_slices_move, 0, 200);
