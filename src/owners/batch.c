@@ -65,12 +65,11 @@ static bool reserve_buckets(struct descant_rows *batch, int owners)
                        ((size_t)owners + 1) * COPY_USES + 1, sizeof *batch->first);
 }
 
-static bool reserve(struct descant_rows *batch, size_t n, size_t width, int owners)
+static bool reserve(struct descant_rows *batch, size_t n, size_t width)
 {
     size_t rows = batch->room, places = batch->room, uses = batch->room;
 
-    if (!reserve_buckets(batch, owners) ||
-        !memory_grow(&batch->rows, &rows, 0, n, sizeof *batch->rows) ||
+    if (!memory_grow(&batch->rows, &rows, 0, n, sizeof *batch->rows) ||
         !memory_grow(&batch->uses, &uses, 0, n, sizeof *batch->uses) ||
         !memory_grow(&batch->places, &places, 0, n, sizeof *batch->places))
         return false;
@@ -105,7 +104,7 @@ static struct descant_rows *take(struct service *s, size_t n, size_t width)
     if (batch) {
         atomic_store(&batch->missing, 0);
         atomic_store(&batch->held, 1);
-        if (reserve(batch, n ? n : 1, width, s->map.size))
+        if (reserve(batch, n ? n : 1, width))
             return batch;
         batch_let_go(s, batch);
     }
