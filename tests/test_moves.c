@@ -98,6 +98,14 @@ static int open_ranks(void)
     return n;
 }
 
+static void cut(int rank, int other, uint64_t ns)
+{
+    const struct simulated_fault cut = {.kind = SIMULATED_CUT, .rank = rank, .other = other,
+                                        .at_ns = simulated_now(rows_world),
+                                        .until_ns = simulated_now(rows_world) + ns};
+    ck_assert(simulated_fault(rows_world, &cut));
+}
+
 static void push_a_while(int batches)
 {
     for (int k = 0; k < batches; k++) {
@@ -203,11 +211,70 @@ START_TEST(a_rank_reads_its_own_pushes)
             rows_open_late(step == 5 ? 3 : 4);
         if (step == 15)
             moves_leave(&rows_sides[leaver].service);
+        if (step % 5 == 0)              /* what one says comes late, also after it has gone */
+            cut(pusher, (pusher + 1 + step / 5 % 4) % 5, 10000000);
+        if (rows_sides[leaver].open && atomic_load(&moves_of(leaver)->away)) {
+            service_end(&rows_sides[leaver].service);
+            if (service_turn(&rows_sides[leaver].service) == OWNERS_ENDED)
+                rows_close(leaver);
+        }
         rows_run(rng_next(&rng) % 2000000);
     }
     ck_assert_int_gt(slices_of(3), 0);
-    ck_assert_int_eq(slices_of(leaver), 0);
+    ck_assert(!rows_sides[leaver].open || slices_of(leaver) == 0);
     rows_end_all();
+    rows_close_world();
+}
+END_TEST
+
+/* It hears from two others what a third one has, before it meets that one. */
+START_TEST(one_that_comes_late_meets_owners_one_by_one)
+{
+    open_moving(_i, 3, 2, 0);
+    push_a_while(3);
+    rows_open_late(3);
+    rows_run(3000000000);
+    check_map();
+    cut(4, 3, 200000000);
+    rows_open_late(4);
+    rows_run(20000000);
+    rows_push_some(4, &rng, 300);
+    rows_run(3000000000);
+    check_map();
+    rows_check(4);
+    rows_end_all();
+    rows_close_world();
+}
+END_TEST
+
+/* At any moment: before it knows that slices have moved, or with some on their way to it. One
+ * that has some by then stays until the others end; the others leave as ever. */
+START_TEST(one_that_ends_keeps_nobody)
+{
+    open_moving(_i, 3, 1, _i % 4 == 3 ? 0.02 : 0);
+    push_a_while(3);
+    if (_i % 2) {                       /* slices move while it is there, and away from it */
+        rows_open_late(3);
+        rows_run(2000000000);
+        cut(3, (int)(rng_next(&rng) % 3), 30000000);
+        leave(3);
+        rows_open_late(3);
+        moves_leave(&rows_sides[(int)(rng_next(&rng) % 3)].service);
+    } else {
+        rows_open_late(3);
+    }
+    rows_run(rng_next(&rng) % 40000000);
+    service_end(&rows_sides[3].service);
+    rows_run(2000000000);
+    push_a_while(3);
+    rows_run(2000000000);
+    for (int k = 0; k < 3; k++) {
+        ck_assert_int_eq(moves_of(k)->left, 0);
+        ck_assert_int_eq(moves_of(k)->shut, 0);
+        rows_check(k);
+    }
+    rows_end_all();
+    ck_assert_str_eq(rows_logged, "");
     rows_close_world();
 }
 END_TEST
@@ -346,6 +413,8 @@ int main(void)
     tcase_add_loop_test(map, few_slices_move, 0, 200);
     tcase_add_loop_test(worlds, ranks_come_and_leave, 0, seeds);
     tcase_add_loop_test(worlds, a_rank_reads_its_own_pushes, 0, seeds / 2);
+    tcase_add_loop_test(worlds, one_that_comes_late_meets_owners_one_by_one, 0, seeds / 4);
+    tcase_add_loop_test(worlds, one_that_ends_keeps_nobody, 0, seeds);
     tcase_add_loop_test(worlds, replicas_take_the_rows_of_the_dead, 0, seeds / 2);
     tcase_add_loop_test(worlds, a_death_loses_little, 0, seeds);
     tcase_add_loop_test(worlds, without_replicas_rows_die_with_their_owner, 0, seeds / 2);

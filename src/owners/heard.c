@@ -118,11 +118,10 @@ static bool hear_begin(struct service *s, int from, const struct moves_entry *e,
 
     if (of->from != NOBODY)
         moves_give_part(s, e->slice);
-    if (moves_serves(s, e->slice))
+    if (moves_serves(s, e->slice) || atomic_load(&s->moves->leaves))
         return moves_say(s, from, ASK_REFUSED, e, 1, 0, 0);
     if (moves_take_part(s, e->slice)) {
-        of->from = from;
-        of->complete = false;
+        moves_comes(s, e->slice, from);
         return true;
     }
     if (!s->moves->said)
@@ -176,7 +175,7 @@ static const char *hear_end(struct service *s, int from, const struct moves_entr
 
     if (of->from != from || !of->complete || e->epoch <= s->map.epoch[e->slice])
         return "it gives a slice that has not come";
-    of->from = NOBODY;
+    moves_comes(s, e->slice, NOBODY);
     moves_change(s, e->slice, s->rank, e->epoch, true);         /* shut: serves nothing */
     of->giver = from;
     s->moves->heard = true;

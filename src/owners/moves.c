@@ -169,9 +169,9 @@ static void change_locked(struct service *s, int slice, int owner, uint32_t epoc
     struct moving *of = &s->moves->slices[slice];
 
     owned_map_change(&s->map, slice, owner, epoch);
-    shut_locked(s, slice, shut);
+    shut_locked(s, slice, shut || (s->peers[owner].gone && !s->peers[owner].done));
     of->giver = NOBODY;
-    of->orphan = false;
+    of->orphan = s->peers[owner].gone && !s->peers[owner].done;
     s->moves->plan = true;
 }
 
@@ -197,12 +197,18 @@ bool moves_take_part(struct service *s, int slice)
     return good;
 }
 
-void moves_give_part(struct service *s, int slice)
+void moves_comes(struct service *s, int slice, int from)
 {
     struct moving *of = &s->moves->slices[slice];
 
-    of->from = NOBODY;
+    s->moves->coming += (from != NOBODY) - (of->from != NOBODY);
+    of->from = from;
     of->complete = false;
+}
+
+void moves_give_part(struct service *s, int slice)
+{
+    moves_comes(s, slice, NOBODY);
     pthread_rwlock_wrlock(&s->gate);
     for (int k = 0; k < s->n_tables; k++)
         owned_part_give(&s->tables[k], slice);
@@ -231,6 +237,14 @@ static bool frozen(const struct service *s)
     return freeze && !atomic_load(&s->moves->leaves);
 }
 
+/* It is there, and will be. */
+static bool takes(const struct service *s, int rank)
+{
+    const struct owners_peer *peer = &s->peers[rank];
+
+    return peer->there && peer->mapped && !peer->done && s->moves->peers[rank].counts;
+}
+
 /* The next rank that is there and has a share. */
 static int neighbour(const struct service *s)
 {
@@ -238,8 +252,7 @@ static int neighbour(const struct service *s)
 
     for (int k = 1; k < s->place.size; k++) {
         int rank = (s->rank + k) % s->place.size;
-        if (s->peers[rank].there && s->peers[rank].mapped && m->peers[rank].counts &&
-            m->peers[rank].share > 0)
+        if (takes(s, rank) && m->peers[rank].share > 0)
             return rank;
     }
     return NOBODY;
@@ -302,7 +315,8 @@ static bool plan(struct service *s)
 
     for (int k = 0; k < n; k++) {
         shares[k] = k == s->rank ? own_share(s)
-                                 : m->peers[k].counts ? m->peers[k].share : 0;
+                                 : m->peers[k].counts && !s->peers[k].done
+                                       ? m->peers[k].share : 0;
         sum += shares[k];
     }
     atomic_store(&m->stuck, !(sum > 0));
@@ -313,8 +327,7 @@ static bool plan(struct service *s)
         bool settled = m->slices[slice].giver == NOBODY;
         int to = sum > 0 && mine && moves && settled ? target[slice] : NOBODY;
         int follows = mine && m->follow_s > 0 ? neighbour(s) : NOBODY;
-        to = to != s->rank && to != NOBODY && s->peers[to].there && s->peers[to].mapped
-                 ? to : NOBODY;
+        to = to != s->rank && to != NOBODY && takes(s, to) ? to : NOBODY;
         if (s->map.owner[slice] != s->rank) {
             for (int k = 0; k < TO_ALL; k++)
                 m->slices[slice].to[k].rank = NOBODY;
@@ -591,7 +604,7 @@ bool moves_pass_on(struct service *s, const struct read_ask *ask)
 
 static bool claim(struct service *s, int slice)
 {
-    s->moves->slices[slice].from = NOBODY;
+    moves_comes(s, slice, NOBODY);
     if (!moves_change(s, slice, s->rank, s->map.epoch[slice] + 1, false))
         return false;
     s->moves->heard = true;
@@ -606,7 +619,7 @@ bool moves_settle(struct service *s, int slice)
     uint32_t epoch = s->map.epoch[slice];
     bool gone = owner != s->rank && (of->orphan || !s->peers[owner].there);
     bool unsure = of->giver != NOBODY && of->giver != s->rank && s->map.shut[slice] &&
-                  !s->peers[of->giver].there;
+                  s->peers[of->giver].gone && !s->peers[of->giver].done;
 
     if (!gone && !unsure)
         return true;
@@ -619,7 +632,8 @@ bool moves_settle(struct service *s, int slice)
         return moves_change(s, slice, of->claims, of->claimed, false);
     if (of->from == owner && of->complete && s->moves->follow_s > 0)
         return claim(s, slice);
-    return moves_shut(s, slice, true);
+    /* else a rank that came late has not met its owner yet */
+    return (!of->orphan && !unsure) || moves_shut(s, slice, true);
 }
 
 /* What had been on its way to or from the rank that has gone. */
@@ -642,15 +656,15 @@ static bool let_go(struct service *s, int slice, int rank)
 enum moves_loss moves_go(struct service *s, int rank)
 {
     struct moves *m = s->moves;
-    bool lost = false;
+    bool lost = false, done = s->peers[rank].done;
 
     m->peers[rank].counts = false;
     m->plan = m->routes = m->heard = true;
     for (int slice = 0; slice < OWNED_SLICES; slice++) {
-        m->slices[slice].orphan |= s->map.owner[slice] == rank;
+        m->slices[slice].orphan |= s->map.owner[slice] == rank && !done;
         if (!moves_settle(s, slice) || !let_go(s, slice, rank))
             return MOVES_FAILED;
-        lost |= s->map.owner[slice] == rank;
+        lost |= s->map.owner[slice] == rank && !done;
     }
     memset(m->peers[rank].owes, 0, sizeof m->peers[rank].owes);
     return lost && !(m->follow_s > 0) ? MOVES_LOST : MOVES_GOES_ON;
@@ -733,6 +747,12 @@ static bool look_for_claims(struct service *s, uint64_t now_ns)
                         "rows of the tables: start again from a checkpoint", lost);
 }
 
+bool moves_has(const struct service *s)
+{
+    return owned_slices(&s->map, s->rank) > 0 || s->moves->left > 0 ||
+           s->moves->coming > 0;
+}
+
 /* What other threads want, and what they are told. */
 static bool tell(struct service *s)
 {
@@ -750,8 +770,7 @@ static bool tell(struct service *s)
         m->plan = true;
     }
     atomic_store(&m->still, holds && !m->plan && m->shut == 0);
-    atomic_store(&m->away, leaves && !m->left && !m->shut &&
-                               owned_slices(&s->map, s->rank) == 0);
+    atomic_store(&m->away, leaves && !m->shut && !moves_has(s));
     return good;
 }
 

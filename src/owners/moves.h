@@ -106,7 +106,7 @@ struct moves {                          /* the turning thread's, but for what sa
     struct moves_peer *peers;           /* (place.size), this rank among them */
     double follow_s;
     struct ask *held, **last;           /* asks with rows that are shut, in their order */
-    int shut, left;                     /* slices */
+    int shut, left, coming;             /* slices; coming: from somebody */
     size_t queued;                      /* bytes of SET on their way */
     bool plan;                          /* who is to have what may have changed */
     bool routes;                        /* asks may go elsewhere now, */
@@ -166,6 +166,10 @@ bool moves_yield(struct service *s, int slice, int to, uint32_t epoch);
 bool moves_fenced(struct service *s, int slice, int rank);
 bool moves_followed(struct service *s, int slice, int rank);
 void moves_refused(struct service *s, int slice, int rank);
+/* A slice, or its replica, is on its way to this rank; NOBODY: no longer. */
+void moves_comes(struct service *s, int slice, int from);
+/* Others need this rank: it has slices, or passes something on, or one is coming. */
+bool moves_has(const struct service *s);
 /* Memory for a slice that comes. */
 bool moves_take_part(struct service *s, int slice);
 void moves_give_part(struct service *s, int slice);

@@ -113,7 +113,7 @@ static bool goes(struct service *s, int rank)
 
     peer->there = peer->mapped = false;
     peer->gone = true;
-    if (s->moves && !peer->done) {
+    if (s->moves) {
         enum moves_loss loss = moves_go(s, rank);
         if (loss == MOVES_FAILED)
             return false;
@@ -229,7 +229,8 @@ static bool hear(struct service *s, const struct link_news *news)
  * they need. */
 static bool all_done(struct service *s, uint64_t now_ns, bool *failed)
 {
-    bool all = true, owns = s->place.fixed || owned_slices(&s->map, s->rank) > 0;
+    bool all = true, owns = s->place.fixed || owned_slices(&s->map, s->rank) > 0 ||
+                            (s->moves && moves_has(s));
 
     for (int k = 0; k < s->place.size; k++) {
         struct owners_peer *peer = &s->peers[k];

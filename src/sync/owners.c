@@ -435,7 +435,7 @@ descant_status owners_leave(struct descant *job, uint64_t until_ns)
     struct owners *o = &job->owners;
     struct service *s = &o->service;
 
-    if (!o->runs || has_slices(s) == 0)
+    if (!o->runs || (!s->moves && has_slices(s) == 0))
         return DESCANT_OK;
     if (!s->moves)
         return log_fail(&job->log, DESCANT_UNSUPPORTED, "rank %d owns rows of tables, "
