@@ -50,8 +50,8 @@ void *memory_take(size_t bytes);
 void *memory_take_array(size_t n, size_t size);
 /* The machine gives the pages of a range now, where it can; what they hold stays. */
 void memory_ready(const void *p, size_t bytes);
-/* What a range of memory_take holds is used no more: the machine may have its whole
- * pages, which are zeros, or stay as they are, when they are used again. */
+/* A range of memory_take is used no more: the machine may have its whole pages. If they
+ * are used again, they hold zeros, or the same as before. */
 void memory_drop(void *p, size_t bytes);
 void memory_give(void *taken);                          /* NULL is allowed */
 /* Room for `wanted` items of so many bytes, or twice as many as there was room for, in

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What others say of slices that come and go (moves.h). */
+/* Others say that slices come and go (moves.h): this rank follows. */
 #include "owners/moves.h"
 
 #include <math.h>

@@ -98,7 +98,7 @@ static int spread(int k)
     return k * 389 % OWNED_SLICES;
 }
 
-/* How many each rank is to have. What is left by rounding stays with those that have the
+/* How many each rank is to have. Rounding leaves some: they stay with those that have the
  * most beyond their part. */
 static void parts_of(const struct owned_map *map, const double *shares, int n, int *want)
 {
