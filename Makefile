@@ -148,7 +148,8 @@ TESTS := $(filter-out %/test_segment_python %/test_python %/test_convergence,$(T
 endif
 # Those that take longest begin first, so that none goes on alone at the end; quorum when the
 # cluster's hosts are done, for it looks at who comes late.
-LONG := $(patsubst %,$(B)/tests/test_%,tcp told deal_jobs python hub fed_jobs train_shards tcp_star processes \
+LONG := $(patsubst %,$(B)/tests/test_%,tcp owners_jobs told deal_jobs python hub fed_jobs train_shards \
+	tcp_star processes \
 	link_contract trainer bulletins mpi_jobs bsp_net piped comings owners run comings_rows leases ledger \
 	training_ends tables_job fabric convergence bsp quorum)
 TESTS := $(filter $(TESTS),$(LONG)) $(filter-out $(LONG),$(TESTS))
