@@ -145,6 +145,9 @@ struct descant_options {
                             equal parts. The same everywhere */
     int owned_moves;     /* 1, over tcp: rows go to ranks that come, and from those that
                             part. Not those of tables that grow */
+    double owned_replica_s;     /* above 0, with owned_moves: another rank has a replica
+                            of each row, at most so many seconds old, and owns it where
+                            its owner dies. Twice the memory */
 };
 
 DESCANT_API struct descant_options descant_options_default(void);
@@ -605,8 +608,8 @@ struct descant_stats {
     uint64_t rows_stall_ns;      /* time that callers have waited for rows, or for room to
                                     push */
     double rows_cpu_s;           /* CPU time of the thread that serves them */
-    uint64_t rows_moved;         /* that this rank has sent to others, to own; their
-                                    bytes are in rows_bytes */
+    uint64_t rows_moved;         /* that this rank has sent to others, to own or as
+                                    replicas; their bytes are in rows_bytes */
     /* of those that grow, where this rank owns them (on one machine, of all trainers): */
     uint64_t rows_live;          /* rows that are there */
     uint64_t rows_evicted;

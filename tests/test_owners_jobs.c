@@ -20,6 +20,8 @@ static struct owners_page {
     _Atomic int go_on;                  /* 1: they train until it is 0 */
     _Atomic int one_stops;              /* 1: rank 2 does not */
     _Atomic int lost;                   /* pushes that a trainer may have been killed at */
+    _Atomic int died;                   /* an owner has; each row has at least, since then, */
+    int least[ROWS];
     struct descant_stats stats[MOST];
 } *page;
 
@@ -28,7 +30,8 @@ static const char *plan = "shadow-ma", *shares;
 static double age;                      /* of copies; 0: none */
 static pid_t pids[MOST];
 static bool grows;                      /* the table whose rows are pushed */
-static bool moves;                      /* its rows may move */
+static bool moves;                      /* its rows may move, */
+static double replica_s;                /* and have replicas */
 
 static struct descant_owned shape(void)
 {
@@ -80,8 +83,13 @@ static bool reads_what_was_pushed(const struct worker *me, const uint64_t *rows,
     for (size_t k = 0; k < BATCH; k++)
         for (int i = 0; i < WIDTH; i++) {
             float times = block[k * WIDTH + (size_t)i] / (0.5f * (float)(i + 1));
-            if (times < (float)me->mine[rows[k]] || times > (float)page->pushed[rows[k]])
+            if ((times < (float)me->mine[rows[k]] && !page->died) ||
+                times > (float)page->pushed[rows[k]]) {
+                fprintf(stderr, "trainer %d reads %g pushes of row %d, of %d: %d are its own\n",
+                        me->rank, (double)times, (int)rows[k], page->pushed[rows[k]],
+                        me->mine[rows[k]]);
                 return false;
+            }
         }
     return true;
 }
@@ -141,7 +149,11 @@ static bool all_rows_are_right(struct descant *job, int table)
     if (descant_rows_fetch(job, table, ids, ROWS, &batch) != DESCANT_OK ||
         descant_rows_wait(job, batch, &block) != DESCANT_OK)
         return false;
-    for (size_t k = 0; k < ROWS; k++)
+    for (size_t k = 0; k < ROWS && page->died; k++)
+        if (block[k * WIDTH] < 0.5f * (float)page->least[rows[k]] ||
+            block[k * WIDTH] > 0.5f * (float)page->pushed[rows[k]])
+            return false;
+    for (size_t k = 0; k < ROWS && !page->died; k++)
         for (int i = 0; i < WIDTH; i++)
             missing += fabsf(0.5f * (float)((i + 1) * page->pushed[rows[k]]) -
                              block[k * WIDTH + (size_t)i]);
@@ -165,6 +177,7 @@ static struct descant *open_one(int rank, int size)
     o.start_s = 20;
     o.owned_shares = shares;
     o.owned_moves = moves;
+    o.owned_replica_s = replica_s;
     return descant_open(&job, &o) == DESCANT_OK ? job : NULL;
 }
 
@@ -421,6 +434,7 @@ END_TEST
 START_TEST(rows_go_where_ranks_are)
 {
     moves = true;
+    replica_s = _i % 2 ? 0.2 : 0;
     prepare(true);
     page->go_on = 1;
     begin(0, 2, 2);
@@ -431,7 +445,8 @@ START_TEST(rows_go_where_ranks_are)
     begin(3, 2, 2);
     WAIT_UNTIL(page->steps[2] > 20 && page->steps[3] > 20, "%.2000s", (read_said(), said));
     page->one_stops = 1;
-    ck_assert_int_eq(end_within(pids[2], 40), 0);
+    int status = end_within(pids[2], 40);
+    ck_assert_msg(status == 0, "%d: %.3000s", status, (read_said(), said));
     page->go_on = 0;
     need_end(0, 0);
     need_end(1, 0);
@@ -441,7 +456,62 @@ START_TEST(rows_go_where_ranks_are)
 }
 END_TEST
 
+/* The others go on with what its replicas have, and it may come again, at once, too; also while
+ * rows go to one that has come late. */
+START_TEST(replicas_take_the_rows_of_one_that_is_killed)
+{
+    int dead = _i % 3, other = (dead + 1) % 3;
+
+    moves = true;
+    replica_s = 0.1;
+    prepare(true);
+    page->go_on = 1;
+    for (int k = 0; k < 3; k++)
+        begin(k, 3, 3);
+    WAIT_UNTIL(page->steps[0] > 20 && page->steps[1] > 20 && page->steps[2] > 20, "%.3000s",
+               (read_said(), said));
+    for (int k = 0; k < ROWS; k++)
+        page->least[k] = page->pushed[k];
+    int then = page->steps[dead];
+    WAIT_UNTIL(page->steps[dead] > then + 40, "%.3000s", (read_said(), said));
+    clock_sleep_until(clock_now_ns() + 1500000000);     /* beyond the age of replicas */
+    page->died = 1;
+    if (_i % 4 > 1) {
+        begin(3, 3, 3);
+        WAIT_UNTIL(page->steps[3] > _i, "%.3000s", (read_said(), said));
+    }
+    kill(pids[dead], SIGKILL);
+    end_of(pids[dead]);
+    if (_i % 2)
+        begin(dead, 3, 3);
+    int before = page->steps[other];
+    WAIT_UNTIL(page->steps[other] > before + 20, "%.3000s", (read_said(), said));
+    if (_i % 2 == 0)
+        begin(dead, 3, 3);
+    then = page->steps[dead];
+    WAIT_UNTIL(page->steps[dead] > then + 20, "%.3000s", (read_said(), said));
+    page->go_on = 0;
+    for (int k = 0; k < 3 + (_i % 4 > 1); k++)
+        need_end(k, 0);
+}
+END_TEST
+
 /* ------------------------------------------------------------------ refused */
+
+START_TEST(rows_that_cannot_move_are_refused)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+
+    o.job = "self";
+    o.owned_replica_s = 1;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_INVALID);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "owned_replica_s needs owned_moves"));
+    o.owned_moves = 1;
+    o.owned_replica_s = NAN;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_INVALID);
+}
+END_TEST
 
 START_TEST(calls_that_cannot_be_are_refused)
 {
@@ -719,6 +789,7 @@ END_TEST
 
 int main(void)
 {
+    int deaths = getenv("MOVES_MANY") ? atoi(getenv("MOVES_MANY")) : 2;
     TCase *jobs = new_case("jobs", 120), *moving = new_case("moves", 120),
           *refused = new_case("refused", 60);
 
@@ -734,6 +805,8 @@ int main(void)
     tcase_add_test(refused, a_table_that_grows_has_rows_of_any_number);
     tcase_add_loop_test(jobs, what_is_settled_is_in_the_rows, 0, 2);
     tcase_add_loop_test(moving, rows_go_where_ranks_are, 0, 2);
+    tcase_add_loop_test(moving, replicas_take_the_rows_of_one_that_is_killed, 1, 1 + deaths);
+    tcase_add_test(refused, rows_that_cannot_move_are_refused);
     tcase_add_test(refused, calls_that_cannot_be_are_refused);
     tcase_add_test(refused, tables_that_differ_are_refused);
     tcase_add_test(refused, there_is_no_port_after_the_last);

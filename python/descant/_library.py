@@ -60,7 +60,7 @@ class Options(ctypes.Structure):
                 ("start_s", _F64), ("log", _LOG), ("log_user", ctypes.c_void_p),
                 ("on_event", ON_EVENT), ("event_user", ctypes.c_void_p), ("hub", _INT),
                 ("owned", _INT), ("owned_shares", ctypes.c_char_p),
-                ("owned_moves", _INT)]
+                ("owned_moves", _INT), ("owned_replica_s", _F64)]
 
 
 WIRES = ("f32", "bf16", "q8")           # of rows with owners, from 0

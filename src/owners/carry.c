@@ -47,12 +47,6 @@ void service_wake(struct service *s)
     futex_wake_all(&s->bell);
 }
 
-void service_lose(struct service *s, int rank)
-{
-    atomic_store(&s->lost, 1 + rank);
-    service_wake(s);
-}
-
 void service_sleep(struct service *s, uint64_t most_ns, uint32_t *bell)
 {
     if (s->link->type->wake)

@@ -10,32 +10,35 @@
 /* Its owner is there, and says itself what becomes of it. */
 static bool speaks(const struct service *s, int slice)
 {
-    int owner = s->map.owner[slice];
+    const struct owners_peer *owner = &s->peers[s->map.owner[slice]];
 
-    return owner != s->rank && !s->moves->slices[slice].orphan && s->peers[owner].there &&
-           s->peers[owner].mapped;
+    return owner->there && owner->mapped &&
+           owner->generation == s->moves->slices[slice].owner_is;
 }
 
-/* A slice has another owner, as `from` says: by a gift. */
-static bool learn(struct service *s, int from, const struct moves_entry *e)
+/* A slice has another owner, as `from` says, who may be unsure. */
+static bool learn(struct service *s, int from, const struct moves_entry *e, bool unsure)
 {
     struct moving *of = &s->moves->slices[e->slice];
-    bool mine = moves_serves(s, e->slice) && !s->moves->slices[e->slice].left;
+    bool mine = s->map.owner[e->slice] == s->rank && of->owner_is == s->place.generation;
     int old = s->map.owner[e->slice];
+    uint32_t epoch = s->map.epoch[e->slice];
+    bool newer = e->epoch > epoch || (e->epoch == epoch && e->rank < old);
 
-    if (from == e->rank) {
+    if (from == e->rank && e->generation == s->peers[from].generation) {
         of->says = from;
         of->said = e->epoch;
     }
-    if (speaks(s, e->slice) || e->epoch <= s->map.epoch[e->slice])
+    if (speaks(s, e->slice) || !newer || (mine && unsure))
         return moves_settle(s, e->slice);
     if (mine)                           /* it had claimed it */
-        return moves_yield(s, e->slice, e->rank, e->epoch);
-    if (!moves_change(s, e->slice, e->rank, e->epoch, false))
+        return moves_yield(s, e);
+    if (!moves_change_to(s, e, unsure))
         return false;
+    of->unsure = unsure;
     if (of->from == old)
         moves_give_part(s, e->slice);
-    return true;
+    return moves_settle(s, e->slice);
 }
 
 /* A rank takes a slice whose owner has died, as it knows. */
@@ -44,38 +47,55 @@ static bool hear_claim(struct service *s, int from, const struct moves_entry *e)
     struct moving *of = &s->moves->slices[e->slice];
     int owner = s->map.owner[e->slice];
     uint32_t epoch = s->map.epoch[e->slice];
+    bool mine = owner == s->rank && of->owner_is == s->place.generation;
 
-    if (owner == s->rank && !s->map.shut[e->slice] && e->epoch > epoch)
+    if (mine && e->epoch > epoch)
         return service_fail(s, DESCANT_ENDED, "rank %d has taken the rows of this rank, "
                             "which the others have taken for dead", from);
-    if (e->epoch == epoch && from < owner) {    /* which has claimed it, too */
-        return owner == s->rank ? moves_yield(s, e->slice, from, epoch)
-                                : moves_change(s, e->slice, from, epoch, false);
-    }
+    if (e->epoch == epoch && from < owner)      /* which has claimed it, too */
+        return mine ? moves_yield(s, e) : moves_change_to(s, e, false);
     if (of->claims == NOBODY || e->epoch > of->claimed ||
         (e->epoch == of->claimed && from < of->claims)) {
         of->claims = from;
         of->claimed = e->epoch;
     }
-    if (e->epoch > epoch && speaks(s, e->slice))
-        service_lose(s, owner);
+    if (e->epoch == epoch + 1 && speaks(s, e->slice) && !service_lose(s, owner))
+        return false;
     return moves_settle(s, e->slice);
 }
 
-/* Its giver is the sender; the rank stops to ask there. */
-static bool hear_moved(struct service *s, int from, const struct moves_entry *e)
+/* This rank is the replica of the slice, and goes on with it, if it has all of it. */
+static bool join(struct service *s, int from, const struct moves_entry *e, bool changed)
 {
     struct moving *of = &s->moves->slices[e->slice];
 
+    if (!changed || of->from != from || !of->complete)
+        return moves_say(s, e->rank, ASK_REFUSED, e, 1, 0, 0);
+    moves_comes(s, e->slice, e->rank);
+    of->complete = of->joined = true;
+    return moves_say(s, e->rank, ASK_FOLLOWED, e, 1, 0, 0);
+}
+
+/* Its giver is the sender; the rank stops to ask there. */
+static bool hear_moved(struct service *s, int from, const struct moves_entry *e,
+                       int replica)
+{
+    struct moving *of = &s->moves->slices[e->slice];
     bool yields = e->epoch == s->map.epoch[e->slice] && s->map.owner[e->slice] == from;
-    if (e->epoch > s->map.epoch[e->slice] || yields) {
-        if (!moves_change(s, e->slice, e->rank, e->epoch, true))
+    bool changes = e->epoch > s->map.epoch[e->slice] || yields;
+
+    of->says = of->says == from ? NOBODY : of->says;
+    of->claims = of->claims == from ? NOBODY : of->claims;
+    if (changes) {
+        if (!moves_change_to(s, e, true))
             return false;
         of->giver = from;
     }
+    if (replica == s->rank && e->rank != s->rank && !join(s, from, e, changes))
+        return false;
     if (of->from == from && e->rank != s->rank)
         moves_give_part(s, e->slice);
-    return moves_say(s, from, ASK_FENCE, e, 1, 0, 0);
+    return moves_say(s, from, ASK_FENCE, e, 1, 0, 0) && moves_settle(s, e->slice);
 }
 
 static bool hear_open(struct service *s, int from, const struct moves_entry *e)
@@ -108,7 +128,7 @@ static bool wants_no_more(struct service *s)
         return true;
     own->share = moves_full(s);
     s->moves->plan = true;
-    return moves_say_all(s, ASK_SHARE, NULL, 0, (float)own->share);
+    return moves_say_all(s, ASK_SHARE, NULL, 0, (float)own->share, 0);
 }
 
 static bool hear_begin(struct service *s, int from, const struct moves_entry *e,
@@ -116,6 +136,9 @@ static bool hear_begin(struct service *s, int from, const struct moves_entry *e,
 {
     struct moving *of = &s->moves->slices[e->slice];
 
+    of->joined = false;
+    if (of->from == from)               /* all that it has, or newer, comes again */
+        return true;
     if (of->from != NOBODY)
         moves_give_part(s, e->slice);
     if (moves_serves(s, e->slice) || atomic_load(&s->moves->leaves))
@@ -168,19 +191,36 @@ static bool hear_complete(struct service *s, int from, const struct moves_entry 
     return moves_say(s, from, ASK_FOLLOWED, e, 1, 0, 0);
 }
 
-/* The slice is this rank's. Its callers may use it when their own FENCE has come. */
-static const char *hear_end(struct service *s, int from, const struct moves_entry *e)
+/* The slice is this rank's. Its callers may use it when their own FENCE has come. Its
+ * replica is to join, if it is the process that the giver knew. */
+static bool hear_end(struct service *s, int from, const struct moves_entry *e,
+                     int replica, const char **no_ask)
 {
     struct moving *of = &s->moves->slices[e->slice];
+    struct moves_entry own = *e;
 
-    if (of->from != from || !of->complete || e->epoch <= s->map.epoch[e->slice])
-        return "it gives a slice that has not come";
+    if (of->from != from || !of->complete || e->epoch <= s->map.epoch[e->slice] ||
+        e->rank != s->rank || replica >= s->place.size) {
+        *no_ask = "it gives a slice that has not come";
+        return false;
+    }
+    own.generation = s->place.generation;
     moves_comes(s, e->slice, NOBODY);
-    moves_change(s, e->slice, s->rank, e->epoch, true);         /* shut: serves nothing */
+    struct follow *joins = &of->to[TO_OLD];
+    *joins = (struct follow){.rank = replica, .state = FOLLOW_JOINS};
+    if (of->early.rank == replica)
+        *joins = of->early;
+    of->early.rank = NOBODY;
+    if (replica == s->rank || !s->peers[replica].there ||
+        s->peers[replica].generation != e->generation || joins->state == FOLLOW_REFUSED)
+        joins->rank = NOBODY;
+    if (joins->rank != NOBODY && !moves_note_changes(s, e->slice))
+        return false;
+    if (!moves_change_to(s, &own, true))        /* shut: serves nothing */
+        return false;
     of->giver = from;
     s->moves->heard = true;
-    moves_say_all(s, ASK_OWN, e, 1, 0);
-    return NULL;
+    return moves_say_all(s, ASK_OWN, &own, 1, 0, 0);
 }
 
 /* --- all of these --- */
@@ -191,31 +231,31 @@ static bool hear_one(struct service *s, int from, const struct ask_head *head,
     struct moving *of = &s->moves->slices[e->slice];
 
     switch ((int)head->kind) {
+    case ASK_UNSURE:
     case ASK_MAP:
     case ASK_OWN:
-        return learn(s, from, e);
+        return learn(s, from, e, head->kind == ASK_UNSURE);
     case ASK_CLAIM:
-        return hear_claim(s, from, e);
+        return hear_claim(s, from, e) && moves_say(s, from, ASK_FENCE, e, 1, 0, 0);
     case ASK_BEGIN:
         return hear_begin(s, from, e, head->rate > 0);
     case ASK_COMPLETE:
         return hear_complete(s, from, e);
     case ASK_FOLLOWED:
-        return moves_followed(s, e->slice, from);
+        return moves_followed(s, from, e);
     case ASK_REFUSED:
-        moves_refused(s, e->slice, from);
+        moves_refused(s, from, e);
         break;
     case ASK_DROP:
         if (of->from == from)
             moves_give_part(s, e->slice);
         break;
     case ASK_END:
-        *no_ask = hear_end(s, from, e);
-        break;
+        return hear_end(s, from, e, (int)head->of, no_ask);
     case ASK_MOVED:
-        return hear_moved(s, from, e);
+        return hear_moved(s, from, e, (int)head->of);
     case ASK_FENCE:
-        return moves_fenced(s, e->slice, from);
+        return moves_fenced(s, from, e);
     case ASK_FENCED:
         return hear_fenced(s, e, (int)head->of);
     case ASK_OPEN:
@@ -242,7 +282,7 @@ static bool hear_share(struct service *s, int from, const struct ask_head *head)
     if (!first)
         return true;
     s->peers[from].mapped = true;
-    return route_waiting(s, from);
+    return moves_met(s, from, head->of != 0) && route_waiting(s, from);
 }
 
 bool moves_heard(struct service *s, int rank, const unsigned char *message, size_t bytes,
@@ -259,12 +299,14 @@ bool moves_heard(struct service *s, int rank, const unsigned char *message, size
     }
     shares = head.kind == ASK_MAP || head.kind == ASK_SHARE;
     if (head.n > OWNED_SLICES || bytes != sizeof head + head.n * sizeof e ||
+        head.of > OWNED_SLICES ||
         (shares && !(head.rate >= 0 && head.rate <= 1e9f)))
         *no_ask = "it says of slices what cannot be";
     for (size_t k = 0; !*no_ask && good && k < head.n; k++) {
         memcpy(&e, message + sizeof head + k * sizeof e, sizeof e);
         if (e.slice >= OWNED_SLICES || e.rank >= s->place.size ||
-            e.rank >= OWNED_SLICES || e.epoch > UINT32_MAX - 8)
+            e.rank >= OWNED_SLICES || e.epoch > UINT32_MAX - 8 ||
+            e.generation > INT64_MAX)
             *no_ask = "it names no slice or rank that there is";
         else
             good = hear_one(s, rank, &head, &e, no_ask);

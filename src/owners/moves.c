@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#define CLAIM_NS UINT64_C(10000000000)  /* for a slice without an owner */
 #define AGAIN_NS UINT64_C(50000000)     /* until what was refused is offered again */
 
 enum { MESSAGES = 2 };                  /* of rows, in a turn */
@@ -23,6 +22,7 @@ bool moves_init(struct service *s, const struct moves_options *options)
     m->rows = memory_take(ASK_BYTES);
     m->last = &m->held;
     m->follow_s = options->follow_s;
+    m->late = options->late;
     m->sweep = OWNED_SLICES;
     m->plan = true;
     if (!m->peers || !m->records || !m->rows)
@@ -32,12 +32,13 @@ bool moves_init(struct service *s, const struct moves_options *options)
     m->peers[s->rank] = (struct moves_peer){.share = options->share, .counts = true};
     for (int slice = 0; slice < OWNED_SLICES; slice++) {
         struct moving *of = &m->slices[slice];
-        of->from = of->giver = of->says = of->claims = NOBODY;
+        of->from = of->giver = of->says = of->claims = of->early.rank = NOBODY;
         of->to[TO_MOVE].rank = of->to[TO_FOLLOW].rank = of->to[TO_OLD].rank = NOBODY;
-        if (options->late && s->map.owner[slice] == s->rank) {
-            s->map.shut[slice] = true;  /* another one has it, and will say so */
-            m->shut++;
-        }
+        if (s->map.owner[slice] != s->rank)
+            continue;
+        of->owner_is = s->place.generation - options->late;     /* another process had it, */
+        s->map.shut[slice] = options->late;     /* and who has it now will say so */
+        m->shut += options->late;
     }
     return true;
 }
@@ -55,62 +56,6 @@ void moves_fini(struct service *s)
     s->moves = NULL;
 }
 
-/* --- words --- */
-
-static struct ask *take(struct service *s, int rank, enum ask_kind kind, size_t bytes)
-{
-    struct ask *ask = ask_take(s, bytes, 0);
-
-    if (!ask) {
-        service_fail(s, DESCANT_MEMORY, "no memory for slices of tables that move");
-        return NULL;
-    }
-    ask->kind = kind;
-    ask->owner = rank;
-    ask->batch = NULL;
-    ask->places = NULL;
-    ask->n = 0;
-    ask->row_bytes = 0;
-    ask->bytes = bytes;
-    atomic_fetch_add(&s->queued, ask_room(ask));
-    s->n_asks++;
-    return ask;
-}
-
-bool moves_say(struct service *s, int rank, int kind, const struct moves_entry *entries,
-               int n, float rate, int of)
-{
-    struct ask_head head = {.kind = (uint8_t)kind, .n = (uint32_t)n, .rate = rate,
-                            .of = (uint32_t)of};
-    size_t bytes = (size_t)n * sizeof *entries;
-
-    if (!s->peers[rank].there)
-        return true;
-    struct ask *ask = take(s, rank, ASK_KINDS, sizeof head + bytes);
-    if (!ask)
-        return false;
-    memcpy(ask->message, &head, sizeof head);
-    if (n)
-        memcpy(ask->message + sizeof head, entries, bytes);
-    return ask_send(s, ask);
-}
-
-bool moves_say_all(struct service *s, int kind, const struct moves_entry *entries, int n,
-                   float rate)
-{
-    bool good = true;
-
-    for (int k = 0; good && k < s->place.size; k++)
-        if (k != s->rank)
-            good = moves_say(s, k, kind, entries, n, rate, 0);
-    return good;
-}
-
-static struct moves_entry entry_of(const struct service *s, int slice, int rank)
-{
-    return (struct moves_entry){(uint16_t)slice, (uint16_t)rank, s->map.epoch[slice]};
-}
-
 static double own_share(const struct service *s)
 {
     return atomic_load(&s->moves->leaves) ? 0 : s->moves->peers[s->rank].share;
@@ -118,112 +63,21 @@ static double own_share(const struct service *s)
 
 bool moves_come(struct service *s, int rank)
 {
-    struct moves_entry moved[OWNED_SLICES], open[OWNED_SLICES];
+    struct moves_entry moved[OWNED_SLICES], open[OWNED_SLICES], unsure[OWNED_SLICES];
     struct moves_peer *peer = &s->moves->peers[rank];
-    int n = 0, n_open = 0;
+    int n = 0, n_open = 0, n_unsure = 0;
 
     for (int slice = 0; slice < OWNED_SLICES; slice++) {
-        int owner = s->map.owner[slice];
+        bool sure = !s->map.shut[slice] || s->map.owner[slice] == s->rank;
         if (s->map.epoch[slice])
-            moved[n++] = entry_of(s, slice, owner);
-        if (peer->opens[slice / 64] >> slice % 64 & 1 && owner == s->rank)
-            open[n_open++] = entry_of(s, slice, owner);
+            *(sure ? &moved[n++] : &unsure[n_unsure++]) = moves_entry_of(s, slice);
+        if (peer->opens[slice / 64] >> slice % 64 & 1 && s->map.owner[slice] == s->rank)
+            open[n_open++] = moves_entry_of(s, slice);
     }
     *peer = (struct moves_peer){.counts = peer->counts, .share = peer->share};
-    return moves_say(s, rank, ASK_MAP, moved, n, (float)own_share(s), 0) &&
+    return moves_say(s, rank, ASK_UNSURE, unsure, n_unsure, 0, 0) &&
+           moves_say(s, rank, ASK_MAP, moved, n, (float)own_share(s), s->moves->late) &&
            moves_say(s, rank, ASK_OPEN, open, n_open, 0, 0);
-}
-
-/* --- the map --- */
-
-static void shut_locked(struct service *s, int slice, bool shut)
-{
-    s->moves->shut += shut - s->map.shut[slice];
-    s->map.shut[slice] = shut;
-    s->map.version++;
-    s->moves->routes = true;
-}
-
-/* Before this rank's callers may use a slice themselves, what they have posted of it is
- * served: they read their own pushes. */
-static bool serve_posted(struct service *s, int slice)
-{
-    return s->map.owner[slice] != s->rank || s->map.shut[slice] ||
-           (route_all(s) && route_inbox(s));
-}
-
-bool moves_shut(struct service *s, int slice, bool shut)
-{
-    if (s->map.shut[slice] == shut)
-        return true;
-    pthread_rwlock_wrlock(&s->gate);
-    shut_locked(s, slice, shut);
-    bool good = serve_posted(s, slice);
-    pthread_rwlock_unlock(&s->gate);
-    return good;
-}
-
-static void change_locked(struct service *s, int slice, int owner, uint32_t epoch,
-                          bool shut)
-{
-    struct moving *of = &s->moves->slices[slice];
-
-    owned_map_change(&s->map, slice, owner, epoch);
-    shut_locked(s, slice, shut || (s->peers[owner].gone && !s->peers[owner].done));
-    of->giver = NOBODY;
-    of->orphan = s->peers[owner].gone && !s->peers[owner].done;
-    s->moves->plan = true;
-}
-
-bool moves_change(struct service *s, int slice, int owner, uint32_t epoch, bool shut)
-{
-    pthread_rwlock_wrlock(&s->gate);
-    change_locked(s, slice, owner, epoch, shut);
-    bool good = serve_posted(s, slice);
-    pthread_rwlock_unlock(&s->gate);
-    return good;
-}
-
-bool moves_take_part(struct service *s, int slice)
-{
-    bool good = true;
-
-    pthread_rwlock_wrlock(&s->gate);
-    for (int k = 0; good && k < s->n_tables; k++)
-        good = owned_part_take(&s->tables[k], slice);
-    for (int k = 0; !good && k < s->n_tables; k++)
-        owned_part_give(&s->tables[k], slice);
-    pthread_rwlock_unlock(&s->gate);
-    return good;
-}
-
-void moves_comes(struct service *s, int slice, int from)
-{
-    struct moving *of = &s->moves->slices[slice];
-
-    s->moves->coming += (from != NOBODY) - (of->from != NOBODY);
-    of->from = from;
-    of->complete = false;
-}
-
-void moves_give_part(struct service *s, int slice)
-{
-    moves_comes(s, slice, NOBODY);
-    pthread_rwlock_wrlock(&s->gate);
-    for (int k = 0; k < s->n_tables; k++)
-        owned_part_give(&s->tables[k], slice);
-    pthread_rwlock_unlock(&s->gate);
-}
-
-double moves_full(const struct service *s)
-{
-    const struct moves *m = s->moves;
-    double others = 0;
-    size_t has = owned_slices(&s->map, s->rank);
-
-    for (int k = 0; k < s->place.size; k++)
-        others += k != s->rank && m->peers[k].counts ? m->peers[k].share : 0;
-    return has < OWNED_SLICES ? others * (double)has / (double)(OWNED_SLICES - has) : 1;
 }
 
 /* --- who is to have what --- */
@@ -245,17 +99,19 @@ static bool takes(const struct service *s, int rank)
     return peer->there && peer->mapped && !peer->done && s->moves->peers[rank].counts;
 }
 
-/* The next rank that is there and has a share. */
-static int neighbour(const struct service *s)
+/* The next rank that is there and has a share, and, where there are others, not the one
+ * that is to have the slice. */
+static int neighbour(const struct service *s, int but)
 {
     const struct moves *m = s->moves;
+    int found = NOBODY;
 
-    for (int k = 1; k < s->place.size; k++) {
+    for (int k = 1; (found == NOBODY || found == but) && k < s->place.size; k++) {
         int rank = (s->rank + k) % s->place.size;
         if (takes(s, rank) && m->peers[rank].share > 0)
-            return rank;
+            found = rank;
     }
-    return NOBODY;
+    return found;
 }
 
 /* The same rank gets the rows for another reason, too. */
@@ -270,7 +126,7 @@ static struct follow *same_as(struct moving *of, int which)
 static bool drop(struct service *s, int slice, int which)
 {
     struct moving *of = &s->moves->slices[slice];
-    struct moves_entry entry = entry_of(s, slice, 0);
+    struct moves_entry entry = moves_entry_of(s, slice);
     int rank = of->to[which].rank;
     struct follow *same = same_as(of, which);
 
@@ -300,9 +156,16 @@ static bool set_follow(struct service *s, int slice, int which, int rank)
     *f = (struct follow){.rank = rank};
     struct follow *same = same_as(of, which);
     if (rank != NOBODY && same)         /* it has its rows, or gets them */
-        f->state = same->state == FOLLOW_FOLLOWS ? FOLLOW_FOLLOWS : FOLLOW_ENDS;
+        f->state = same->state == FOLLOW_FOLLOWS || same->state == FOLLOW_JOINS
+                       ? same->state : FOLLOW_ENDS;
     s->moves->rests = false;
     return rank != NOBODY || which != TO_FOLLOW || drop(s, slice, TO_OLD);
+}
+
+static void forget_followers(struct moving *of)
+{
+    for (int k = 0; k < TO_ALL; k++)
+        of->to[k].rank = NOBODY;
 }
 
 static bool plan(struct service *s)
@@ -311,7 +174,7 @@ static bool plan(struct service *s)
     double shares[OWNED_SLICES] = {0}, sum = 0;
     int target[OWNED_SLICES];
     int n = s->place.size < OWNED_SLICES ? s->place.size : OWNED_SLICES;
-    bool good = true, moves = !m->holds_now && !frozen(s);
+    bool good = true, still = frozen(s), moves = !m->holds_now && !still;
 
     for (int k = 0; k < n; k++) {
         shares[k] = k == s->rank ? own_share(s)
@@ -323,16 +186,19 @@ static bool plan(struct service *s)
     if (sum > 0)
         owned_map_target(&s->map, shares, n, target);
     for (int slice = 0; good && slice < OWNED_SLICES; slice++) {
-        bool mine = s->map.owner[slice] == s->rank && !s->map.shut[slice];
-        bool settled = m->slices[slice].giver == NOBODY;
-        int to = sum > 0 && mine && moves && settled ? target[slice] : NOBODY;
-        int follows = mine && m->follow_s > 0 ? neighbour(s) : NOBODY;
-        to = to != s->rank && to != NOBODY && takes(s, to) ? to : NOBODY;
+        struct moving *of = &m->slices[slice];
+        bool settled = of->giver == NOBODY;
+        int to = sum > 0 && moves && settled ? target[slice] : NOBODY;
         if (s->map.owner[slice] != s->rank) {
-            for (int k = 0; k < TO_ALL; k++)
-                m->slices[slice].to[k].rank = NOBODY;
+            forget_followers(of);
             continue;
         }
+        if (s->map.shut[slice] || of->owed > 0)
+            continue;
+        to = to != s->rank && to != NOBODY && takes(s, to) ? to : NOBODY;
+        int follows = !(m->follow_s > 0) ? NOBODY
+                      : still            ? of->to[TO_FOLLOW].rank
+                                         : neighbour(s, to);
         good = set_follow(s, slice, TO_FOLLOW, follows) &&
                set_follow(s, slice, TO_MOVE, to);
     }
@@ -358,7 +224,7 @@ static bool send_rows(struct service *s, int rank, int table, size_t n)
 
     if (!s->peers[rank].there || n == 0)
         return true;
-    ask = take(s, rank, ASK_SET, sizeof head + ids + records);
+    ask = moves_ask(s, rank, ASK_SET, sizeof head + ids + records);
     if (!ask)
         return false;
     memcpy(ask->message, &head, sizeof head);
@@ -371,7 +237,18 @@ static bool send_rows(struct service *s, int rank, int table, size_t n)
 
 static bool has_begun(const struct follow *f)
 {
-    return f->rank != NOBODY && f->state != FOLLOW_BEGINS && f->state != FOLLOW_REFUSED;
+    return f->rank != NOBODY && (f->state == FOLLOW_COPIES || f->state == FOLLOW_ENDS ||
+                                 f->state == FOLLOW_FOLLOWS);
+}
+
+/* One of them is in that state. */
+static bool one_is(const struct moving *of, enum follow_state state)
+{
+    bool is = false;
+
+    for (int k = 0; k < TO_ALL; k++)
+        is |= of->to[k].rank != NOBODY && of->to[k].state == state;
+    return is;
 }
 
 /* Of those that are the same rank. */
@@ -406,17 +283,24 @@ static bool send_changed(struct service *s, int slice)
     return good;
 }
 
-static bool begin(struct service *s, int slice, struct follow *f, bool replica)
+bool moves_note_changes(struct service *s, int slice)
 {
-    struct moves_entry entry = entry_of(s, slice, s->rank);
     bool good = true;
 
     pthread_rwlock_wrlock(&s->gate);
     for (int k = 0; good && k < s->n_tables; k++)
         good = owned_part_follow(&s->tables[k], slice);
     pthread_rwlock_unlock(&s->gate);
-    if (!good)
-        return service_fail(s, DESCANT_MEMORY, "no memory to note which rows change");
+    return good || service_fail(s, DESCANT_MEMORY,
+                                "no memory to note which rows change");
+}
+
+static bool begin(struct service *s, int slice, struct follow *f, bool replica)
+{
+    struct moves_entry entry = moves_entry_of(s, slice);
+
+    if (!moves_note_changes(s, slice))
+        return false;
     *f = (struct follow){.rank = f->rank, .state = FOLLOW_COPIES};
     return moves_say(s, f->rank, ASK_BEGIN, &entry, 1, replica, 0);
 }
@@ -424,7 +308,7 @@ static bool begin(struct service *s, int slice, struct follow *f, bool replica)
 static bool copy_some(struct service *s, int slice, struct follow *f)
 {
     struct moves *m = s->moves;
-    struct moves_entry entry = entry_of(s, slice, s->rank);
+    struct moves_entry entry = moves_entry_of(s, slice);
 
     for (int k = 0; k < MESSAGES && f->table < s->n_tables; k++) {
         size_t most = most_of(&s->tables[f->table]);
@@ -445,13 +329,11 @@ static bool copy_some(struct service *s, int slice, struct follow *f)
 
 /* --- a slice is given away --- */
 
-static void owe(struct service *s, int slice)
+void moves_owe(struct service *s, int slice)
 {
     struct moving *of = &s->moves->slices[slice];
 
-    of->left = true;
     of->owed = 0;
-    s->moves->left++;
     for (int k = 0; k < s->place.size; k++)
         if (k != s->rank && s->peers[k].there) {
             s->moves->peers[k].owes[slice / 64] |= UINT64_C(1) << slice % 64;
@@ -459,12 +341,20 @@ static void owe(struct service *s, int slice)
         }
 }
 
-static bool end_owed(struct service *s, int slice)
+static void leave(struct service *s, int slice)
+{
+    s->moves->left += !s->moves->slices[slice].left;
+    s->moves->slices[slice].left = true;
+    moves_owe(s, slice);
+}
+
+bool moves_end_owed(struct service *s, int slice)
 {
     struct moving *of = &s->moves->slices[slice];
     int owner = s->map.owner[slice];
-    struct moves_entry entry = entry_of(s, slice, owner);
+    struct moves_entry entry = moves_entry_of(s, slice);
 
+    s->moves->plan |= owner == s->rank;
     if (!of->left || of->owed > 0)
         return true;
     of->left = false;
@@ -484,72 +374,112 @@ static void let_copies_age(struct service *s)
         atomic_store(&s->copies_from_ns, s->now_ns() + (uint64_t)(age * 1e9));
 }
 
+/* The rank that has a whole replica, and goes on with it; `to`: there is none. */
+static int replica_of(const struct moving *of, int to)
+{
+    for (int k = TO_FOLLOW; k < TO_ALL; k++)
+        if (of->to[k].rank != NOBODY && of->to[k].state == FOLLOW_FOLLOWS)
+            return of->to[k].rank;
+    return to;
+}
+
 static bool give(struct service *s, int slice)
 {
     struct moving *of = &s->moves->slices[slice];
-    int to = of->to[TO_MOVE].rank;
-    struct moves_entry entry = {(uint16_t)slice, (uint16_t)to, s->map.epoch[slice] + 2};
+    int to = of->to[TO_MOVE].rank, replica = replica_of(of, to);
+    struct moves_entry moved = {(uint16_t)slice, (uint16_t)to, s->map.epoch[slice] + 2,
+                                s->peers[to].generation};
+    struct moves_entry end = moved;
 
+    end.generation = s->peers[replica].generation;
     pthread_rwlock_wrlock(&s->gate);
-    of->to[TO_FOLLOW].rank = of->to[TO_OLD].rank = NOBODY;
     bool good = send_changed(s, slice);
-    change_locked(s, slice, to, entry.epoch, true);
+    moves_change_locked(s, &moved, true);
     let_copies_age(s);
     pthread_rwlock_unlock(&s->gate);
-    of->to[TO_MOVE].rank = NOBODY;
+    forget_followers(of);
     of->giver = s->rank;
-    owe(s, slice);
-    return good && moves_say(s, to, ASK_END, &entry, 1, 0, 0) &&
-           moves_say_all(s, ASK_MOVED, &entry, 1, 0) &&
-           moves_say(s, to, ASK_FENCED, &entry, 1, 0, s->rank);
+    leave(s, slice);
+    return good && moves_say(s, to, ASK_END, &end, 1, 0, replica) &&
+           moves_say_all(s, ASK_MOVED, &moved, 1, 0, replica) &&
+           moves_say(s, to, ASK_FENCED, &moved, 1, 0, s->rank);
 }
 
-bool moves_yield(struct service *s, int slice, int to, uint32_t epoch)
+bool moves_yield(struct service *s, const struct moves_entry *e)
 {
-    struct moves_entry entry = {(uint16_t)slice, (uint16_t)to, epoch};
-
-    for (int k = 0; k < TO_ALL; k++)
-        s->moves->slices[slice].to[k].rank = NOBODY;
-    if (!moves_change(s, slice, to, epoch, false))
+    forget_followers(&s->moves->slices[e->slice]);
+    if (!moves_change_to(s, e, false))
         return false;
-    owe(s, slice);
-    return moves_say_all(s, ASK_MOVED, &entry, 1, 0);
+    let_copies_age(s);
+    leave(s, e->slice);
+    return moves_say_all(s, ASK_MOVED, e, 1, 0, e->rank);
 }
 
-bool moves_fenced(struct service *s, int slice, int rank)
+bool moves_fenced(struct service *s, int rank, const struct moves_entry *e)
 {
-    struct moving *of = &s->moves->slices[slice];
-    struct moves_entry entry = entry_of(s, slice, s->map.owner[slice]);
-    uint64_t *owes = &s->moves->peers[rank].owes[slice / 64];
-    uint64_t bit = UINT64_C(1) << slice % 64;
+    struct moving *of = &s->moves->slices[e->slice];
+    struct moves_entry entry = moves_entry_of(s, e->slice);
+    uint64_t *owes = &s->moves->peers[rank].owes[e->slice / 64];
+    uint64_t bit = UINT64_C(1) << e->slice % 64;
+    bool of_claim = e->rank == s->rank;
 
-    if (!(*owes & bit))
+    if (!(*owes & bit) || of_claim == of->left)
         return true;
     *owes &= ~bit;
     of->owed--;
-    return moves_say(s, entry.rank, ASK_FENCED, &entry, 1, 0, rank) && end_owed(s, slice);
+    return (of_claim || moves_say(s, entry.rank, ASK_FENCED, &entry, 1, 0, rank)) &&
+           moves_end_owed(s, e->slice);
 }
 
-bool moves_followed(struct service *s, int slice, int rank)
+/* It is of a gift that has not come yet. */
+static bool is_early(struct service *s, int rank, const struct moves_entry *e,
+                     enum follow_state state)
 {
-    struct moving *of = &s->moves->slices[slice];
+    struct moving *of = &s->moves->slices[e->slice];
 
-    for (int k = 0; k < TO_ALL; k++)
-        if (of->to[k].rank == rank && of->to[k].state == FOLLOW_ENDS)
-            of->to[k].state = FOLLOW_FOLLOWS;
+    if (e->epoch <= s->map.epoch[e->slice])
+        return false;
+    of->early = (struct follow){.rank = rank, .state = state};
+    return true;
+}
+
+bool moves_followed(struct service *s, int rank, const struct moves_entry *e)
+{
+    struct moving *of = &s->moves->slices[e->slice];
+    struct moves_entry entry = moves_entry_of(s, e->slice);
+    bool knows = false;
+
+    if (is_early(s, rank, e, FOLLOW_FOLLOWS))
+        return true;
+    for (int k = 0; k < TO_ALL; k++) {
+        struct follow *f = &of->to[k];
+        knows |= f->rank == rank;
+        if (f->rank == rank && (f->state == FOLLOW_ENDS || f->state == FOLLOW_JOINS))
+            f->state = FOLLOW_FOLLOWS;
+    }
     s->moves->rests = false;
+    if (!knows)
+        return moves_say(s, rank, ASK_DROP, &entry, 1, 0, 0);
     return of->to[TO_FOLLOW].rank != rank || of->to[TO_FOLLOW].state != FOLLOW_FOLLOWS ||
-           drop(s, slice, TO_OLD);
+           drop(s, e->slice, TO_OLD);
 }
 
-void moves_refused(struct service *s, int slice, int rank)
+void moves_refused(struct service *s, int rank, const struct moves_entry *e)
 {
-    struct moving *of = &s->moves->slices[slice];
+    struct moving *of = &s->moves->slices[e->slice];
 
-    for (int k = 0; k < TO_ALL; k++)
-        if (of->to[k].rank == rank)
-            of->to[k].state = FOLLOW_REFUSED;
+    if (is_early(s, rank, e, FOLLOW_REFUSED))
+        return;
+    for (int k = 0; k < TO_ALL; k++) {
+        struct follow *f = &of->to[k];
+        if (f->rank != rank || f->state == FOLLOW_FOLLOWS)
+            continue;
+        if (k == TO_OLD)
+            f->rank = NOBODY;
+        f->state = FOLLOW_REFUSED;
+    }
     s->moves->refused = true;
+    s->moves->rests = false;
 }
 
 /* Those rows of the ask in s->asked whose slices rank `owner` has now. */
@@ -564,7 +494,7 @@ static bool pass_to(struct service *s, const struct read_ask *from, int owner,
         n += goes[k] && owned_owner(from->table, s->asked[k]) == owner;
     if (!s->peers[owner].there || n == 0)
         return true;
-    ask = take(s, owner, ASK_PUSH, sizeof head + n * (id + row));
+    ask = moves_ask(s, owner, ASK_PUSH, sizeof head + n * (id + row));
     if (!ask)
         return false;
     head.n = (uint32_t)n;
@@ -581,6 +511,12 @@ static bool pass_to(struct service *s, const struct read_ask *from, int owner,
     return ask_send(s, ask);
 }
 
+/* This rank has given it away, and its owner has not died. */
+static bool passes(const struct service *s, int slice)
+{
+    return s->moves->slices[slice].left && !moves_orphan(s, slice);
+}
+
 bool moves_pass_on(struct service *s, const struct read_ask *ask)
 {
     bool goes[ASK_BYTES / sizeof(uint32_t)], good = true;
@@ -588,7 +524,7 @@ bool moves_pass_on(struct service *s, const struct read_ask *ask)
     if (!s->moves->left)
         return true;
     for (size_t k = 0; k < ask->head.n; k++)
-        goes[k] = s->moves->slices[owned_slice(ask->table, s->asked[k])].left;
+        goes[k] = passes(s, owned_slice(ask->table, s->asked[k]));
     for (size_t k = 0; good && k < ask->head.n; k++) {
         int owner = owned_owner(ask->table, s->asked[k]);
         if (!goes[k])
@@ -598,76 +534,6 @@ bool moves_pass_on(struct service *s, const struct read_ask *ask)
             goes[i] &= owned_owner(ask->table, s->asked[i]) != owner;
     }
     return good;
-}
-
-/* --- a rank goes --- */
-
-static bool claim(struct service *s, int slice)
-{
-    moves_comes(s, slice, NOBODY);
-    if (!moves_change(s, slice, s->rank, s->map.epoch[slice] + 1, false))
-        return false;
-    s->moves->heard = true;
-    struct moves_entry entry = entry_of(s, slice, s->rank);
-    return moves_say_all(s, ASK_CLAIM, &entry, 1, 0);
-}
-
-bool moves_settle(struct service *s, int slice)
-{
-    struct moving *of = &s->moves->slices[slice];
-    int owner = s->map.owner[slice];
-    uint32_t epoch = s->map.epoch[slice];
-    bool gone = owner != s->rank && (of->orphan || !s->peers[owner].there);
-    bool unsure = of->giver != NOBODY && of->giver != s->rank && s->map.shut[slice] &&
-                  s->peers[of->giver].gone && !s->peers[of->giver].done;
-
-    if (!gone && !unsure)
-        return true;
-    if (of->says != NOBODY && of->said >= epoch + gone && s->peers[of->says].there)
-        return moves_change(s, slice, of->says, of->said, false);
-    if (unsure && owner == s->rank)
-        return moves_shut(s, slice, false);
-    if (of->claims != NOBODY && s->peers[of->claims].there &&
-        (unsure || of->claimed > epoch))
-        return moves_change(s, slice, of->claims, of->claimed, false);
-    if (of->from == owner && of->complete && s->moves->follow_s > 0)
-        return claim(s, slice);
-    /* else a rank that came late has not met its owner yet */
-    return (!of->orphan && !unsure) || moves_shut(s, slice, true);
-}
-
-/* What had been on its way to or from the rank that has gone. */
-static bool let_go(struct service *s, int slice, int rank)
-{
-    struct moving *of = &s->moves->slices[slice];
-
-    for (int k = 0; k < TO_ALL; k++)
-        of->to[k].rank = of->to[k].rank == rank ? NOBODY : of->to[k].rank;
-    if (of->giver == rank && s->map.owner[slice] == s->rank)
-        of->giver = NOBODY;
-    if (of->from == rank)
-        moves_give_part(s, slice);
-    if (!(s->moves->peers[rank].owes[slice / 64] >> slice % 64 & 1))
-        return true;
-    of->owed--;
-    return end_owed(s, slice);
-}
-
-enum moves_loss moves_go(struct service *s, int rank)
-{
-    struct moves *m = s->moves;
-    bool lost = false, done = s->peers[rank].done;
-
-    m->peers[rank].counts = false;
-    m->plan = m->routes = m->heard = true;
-    for (int slice = 0; slice < OWNED_SLICES; slice++) {
-        m->slices[slice].orphan |= s->map.owner[slice] == rank && !done;
-        if (!moves_settle(s, slice) || !let_go(s, slice, rank))
-            return MOVES_FAILED;
-        lost |= s->map.owner[slice] == rank && !done;
-    }
-    memset(m->peers[rank].owes, 0, sizeof m->peers[rank].owes);
-    return lost && !(m->follow_s > 0) ? MOVES_LOST : MOVES_GOES_ON;
 }
 
 /* --- a turn --- */
@@ -680,6 +546,8 @@ static bool go_on(struct service *s, bool *worked)
     for (int k = 0; k < OWNED_SLICES; k++) {
         int slice = (m->at + k) % OWNED_SLICES;
         struct moving *of = &m->slices[slice];
+        if (one_is(of, FOLLOW_JOINS))
+            continue;
         for (int i = 0; i < TO_ALL; i++) {
             struct follow *f = &of->to[i];
             if (f->rank == NOBODY || f->state == FOLLOW_ENDS ||
@@ -697,7 +565,8 @@ static bool go_on(struct service *s, bool *worked)
     return true;
 }
 
-/* A part of the slices whose changed rows are due. */
+/* A part of the slices whose changed rows are due. These go before copies: they may fill
+ * the queue beyond its bound, as what has changed is to come in time. */
 static bool sweep(struct service *s, uint64_t now_ns)
 {
     struct moves *m = s->moves;
@@ -707,11 +576,11 @@ static bool sweep(struct service *s, uint64_t now_ns)
         m->swept_ns = now_ns;
         m->sweep = 0;
     }
-    while (m->sweep < OWNED_SLICES && m->queued < MOVES_QUEUED) {
-        const struct follow *f = &m->slices[m->sweep].to[TO_FOLLOW];
-        if (f->rank != NOBODY && f->state == FOLLOW_FOLLOWS && !send_changed(s, m->sweep))
+    for (; m->sweep < OWNED_SLICES && m->queued < 2 * MOVES_QUEUED; m->sweep++) {
+        const struct moving *of = &m->slices[m->sweep];
+        if ((one_is(of, FOLLOW_FOLLOWS) || one_is(of, FOLLOW_ENDS)) &&
+            !send_changed(s, m->sweep))
             return false;
-        m->sweep++;
     }
     return true;
 }
@@ -732,21 +601,6 @@ static void offer_again(struct service *s, uint64_t now_ns)
     m->refused_ns = 0;
 }
 
-/* Slices whose owner has gone: somebody is to claim them. */
-static bool look_for_claims(struct service *s, uint64_t now_ns)
-{
-    struct moves *m = s->moves;
-    int lost = NOBODY;
-
-    for (int slice = 0; m->shut && slice < OWNED_SLICES; slice++)
-        if (s->map.shut[slice] && m->slices[slice].orphan)
-            lost = s->map.owner[slice];
-    m->waits_ns = lost == NOBODY ? 0 : m->waits_ns ? m->waits_ns : now_ns;
-    return lost == NOBODY || now_ns - m->waits_ns < CLAIM_NS ||
-           service_fail(s, DESCANT_ENDED, "rank %d has gone, and no rank has taken its "
-                        "rows of the tables: start again from a checkpoint", lost);
-}
-
 bool moves_has(const struct service *s)
 {
     return owned_slices(&s->map, s->rank) > 0 || s->moves->left > 0 ||
@@ -763,7 +617,7 @@ static bool tell(struct service *s)
     if (leaves && m->peers[s->rank].share > 0) {
         m->peers[s->rank].share = 0;
         m->plan = true;
-        good = moves_say_all(s, ASK_SHARE, NULL, 0, 0);
+        good = moves_say_all(s, ASK_SHARE, NULL, 0, 0, 0);
     }
     if (holds != m->holds_now) {
         m->holds_now = holds;
@@ -783,9 +637,9 @@ bool moves_turn(struct service *s, uint64_t now_ns, bool *worked)
     if (!tell(s))
         return false;
     offer_again(s, now_ns);
-    if (!m->rests && m->queued < MOVES_QUEUED && !go_on(s, worked))
-        return false;
     if (m->follow_s > 0 && !sweep(s, now_ns))
+        return false;
+    if (!m->rests && m->queued < MOVES_QUEUED && !go_on(s, worked))
         return false;
     if (m->routes) {
         m->routes = false;
@@ -794,7 +648,7 @@ bool moves_turn(struct service *s, uint64_t now_ns, bool *worked)
             return false;
     }
     *worked |= m->plan;
-    return look_for_claims(s, now_ns);
+    return true;
 }
 
 /* --- any thread --- */

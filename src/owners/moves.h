@@ -22,19 +22,27 @@
  *
  * Replicas: with follow_s each owner lets the next rank that has a share follow its
  * slices by the same means, BEGIN to FOLLOWED; then it sends rows that have changed every
- * follow_s / 2. Where an owner dies, a rank that has all rows of a slice, as a replica or
+ * follow_s / 2. A slice that moves takes its replica along: END and MOVED name it. It has
+ * all that A had when it hears MOVED of A, and then says FOLLOWED to B, which sends no
+ * rows of the slice before that (JOINS). Where it has not got all, it says REFUSED.
+ *
+ * Where an owner dies (lost.c), a rank that has all rows of a slice, as a replica or
  * since it was to have it, takes it (CLAIM); the pushes since the last rows came are
  * lost. Of two that do the lower rank has it, and the other passes on what it is asked,
- * as if it had given it (3). Asks wait until then, and are sent anew. Where nobody
- * claims, rows are lost, and the job ends; without replicas at once. (No option turns
- * replicas on yet: between real processes some had rows that were too old.)
+ * as if it had given it (3). Each rank answers a CLAIM by FENCE, and when all have, no
+ * other can come: only then the slice may move, or have a replica. Asks wait until it is
+ * claimed, and are sent anew. Where nobody claims, rows are lost, and the job ends;
+ * without replicas at once.
  *
  * Who comes late begins with the map of the start, and hears from each rank what has
- * moved (MAP) before it asks that one.
+ * moved (UNSURE, MAP) before it asks that one. A rank is sure of a slice that it may use.
  *
  * Epochs: a gift adds 2, a claim 1. So where an owner dies right after it has given a
  * slice, the one that has it wins over the one that claims it. A rank that has heard of
- * the gift, and then of the claim alone, takes the claim: the slice did not arrive. */
+ * the gift, and then of the claim alone, takes the claim: the slice did not arrive.
+ *
+ * A rank that dies may come again before all have heard what it had. So a slice belongs
+ * to a process: a rank and its generation (link.h). */
 #ifndef MOVES_H
 #define MOVES_H
 
@@ -42,10 +50,16 @@
 
 enum moves_kind {
     /* ASK_SET: a table, n rows of 8 bytes, and n records. All others have n entries. */
-    ASK_MAP = ASK_SET + 1,              /* rate: the sender's share */
-    ASK_SHARE,                          /* the same, without entries */
+    ASK_UNSURE = ASK_SET + 1,           /* before MAP: slices of which the sender has
+                                           heard, but not from their owner */
+    ASK_MAP,                            /* rate: the sender's share; of: 1: it is late */
+    ASK_SHARE,                          /* the share, without entries */
     ASK_BEGIN,                          /* rate: 1: as a replica */
-    ASK_COMPLETE, ASK_FOLLOWED, ASK_REFUSED, ASK_DROP, ASK_END, ASK_MOVED, ASK_FENCE,
+    ASK_COMPLETE, ASK_FOLLOWED, ASK_REFUSED, ASK_DROP,
+    ASK_END,                            /* of: the replica; the new owner: there is none.
+                                           The entry has the replica's generation */
+    ASK_MOVED,                          /* of: the same */
+    ASK_FENCE,
     ASK_FENCED,                         /* of: whose FENCE */
     ASK_OPEN, ASK_SETTLED, ASK_OWN, ASK_CLAIM,
     MOVES_END
@@ -55,6 +69,7 @@ _Static_assert((int)MOVES_END <= (int)ASK_KINDS, "room for their numbers");
 struct moves_entry {
     uint16_t slice, rank;
     uint32_t epoch;
+    uint64_t generation;                /* of that rank, where it has the slice */
 };
 
 enum { MOVES_QUEUED = 4 << 20 };        /* bytes of rows on their way, at most */
@@ -62,6 +77,7 @@ enum { NOBODY = -1 };
 
 enum follow_state {
     FOLLOW_BEGINS, FOLLOW_COPIES, FOLLOW_ENDS, FOLLOW_FOLLOWS,
+    FOLLOW_JOINS,                       /* it came with the slice, and is to say so */
     FOLLOW_REFUSED                      /* it cannot have them now, and is asked again */
 };
 
@@ -79,17 +95,25 @@ enum { TO_MOVE, TO_FOLLOW, TO_OLD, TO_ALL };
 
 /* What this rank knows of a slice, beside the map. */
 struct moving {
-    struct follow to[TO_ALL];           /* it owns it, and these get its rows */
+    uint64_t owner_is;                  /* the owner's generation; 0: it owns it from the
+                                           start, and has not come yet */
+    struct follow to[TO_ALL];           /* this rank owns it, and these get its rows */
+    struct follow early;                /* a replica that has joined, or refused to, before
+                                           END was here */
     bool left;                          /* it has given it away, and some ranks have not
                                            said FENCE: */
-    int owed;                           /* so many */
+    int owed;                           /* so many; or it has claimed it, and some have
+                                           not heard it */
     int from;                           /* who sends it to this rank; NOBODY */
     bool complete;                      /* from: all has come */
+    bool joined;                        /* from: as a replica that came with the slice */
     int giver;                          /* who has given it to its owner, and may still
                                            pass something on; NOBODY */
-    bool orphan;                        /* its owner has gone, and may have come again */
-    int says, claims;                   /* who has said that it has it, or claims it;
-                                           NOBODY, */
+    bool unsure;                        /* its giver has died before it had passed all on,
+                                           or others have said so: who has it says so, or
+                                           claims it */
+    int says, claims;                   /* who has said that it has it, or claims it, and
+                                           has neither gone nor given it; NOBODY, */
     uint32_t said, claimed;             /* and its epoch then */
 };
 
@@ -119,6 +143,7 @@ struct moves {                          /* the turning thread's, but for what sa
     bool refused;                       /* some were, */
     uint64_t refused_ns;                /* since then; 0 */
     uint64_t waits_ns;                  /* some slices have no owner since then; 0 */
+    bool late;                          /* this rank has come after the start */
     bool holds_now;                     /* as the last turn has seen it */
     bool said;                          /* that there is no memory */
     _Atomic bool leaves;                /* any thread: this rank gives all away */
@@ -143,40 +168,66 @@ struct moves_options {
 bool moves_init(struct service *s, const struct moves_options *options);
 void moves_fini(struct service *s);
 
-/* --- moves.c: the turning thread's. False: the service has failed --- */
+/* --- slices.c: the turning thread's. False: the service has failed --- */
 
-bool moves_come(struct service *s, int rank);
-/* Where a slice's owner has gone, or who gave it to one that has not said OPEN: who has
- * it now, by what is known so far. */
-bool moves_settle(struct service *s, int slice);
-enum moves_loss { MOVES_FAILED, MOVES_LOST, MOVES_GOES_ON };
-/* A peer has gone. LOST: so have rows that it had. */
-enum moves_loss moves_go(struct service *s, int rank);
-/* Lets slices move on. */
-bool moves_turn(struct service *s, uint64_t now_ns, bool *worked);
+/* A message of so many bytes to a rank that is there. NULL: the service has failed. */
+struct ask *moves_ask(struct service *s, int rank, enum ask_kind kind, size_t bytes);
 bool moves_say(struct service *s, int rank, int kind, const struct moves_entry *entries,
                int n, float rate, int of);
 bool moves_say_all(struct service *s, int kind, const struct moves_entry *entries, int n,
-                   float rate);
+                   float rate, int of);
+/* A slice as it is. */
+struct moves_entry moves_entry_of(const struct service *s, int slice);
 bool moves_shut(struct service *s, int slice, bool shut);
+/* owner: its process that is there now, or was last. */
 bool moves_change(struct service *s, int slice, int owner, uint32_t epoch, bool shut);
-/* A slice that this rank has claimed is another's. Those that have asked here for it are
- * told as if it were given. */
-bool moves_yield(struct service *s, int slice, int to, uint32_t epoch);
-bool moves_fenced(struct service *s, int slice, int rank);
-bool moves_followed(struct service *s, int slice, int rank);
-void moves_refused(struct service *s, int slice, int rank);
+/* The same, of any process of that rank. */
+bool moves_change_to(struct service *s, const struct moves_entry *e, bool shut);
+/* The same, of one that has the gate. */
+void moves_change_locked(struct service *s, const struct moves_entry *e, bool shut);
 /* A slice, or its replica, is on its way to this rank; NOBODY: no longer. */
 void moves_comes(struct service *s, int slice, int from);
-/* Others need this rank: it has slices, or passes something on, or one is coming. */
-bool moves_has(const struct service *s);
 /* Memory for a slice that comes. */
 bool moves_take_part(struct service *s, int slice);
 void moves_give_part(struct service *s, int slice);
 /* The share by which this rank keeps what it has, and gets no more. */
 double moves_full(const struct service *s);
+
+/* --- moves.c: the turning thread's --- */
+
+bool moves_come(struct service *s, int rank);
+/* Lets slices move on. */
+bool moves_turn(struct service *s, uint64_t now_ns, bool *worked);
+/* A slice that this rank has claimed is another's. Those that have asked here for it are
+ * told as if it were given. */
+bool moves_yield(struct service *s, const struct moves_entry *e);
+/* All others are to say FENCE of it. */
+void moves_owe(struct service *s, int slice);
+bool moves_fenced(struct service *s, int rank, const struct moves_entry *e);
+/* One has said so, or has gone. */
+bool moves_end_owed(struct service *s, int slice);
+bool moves_followed(struct service *s, int rank, const struct moves_entry *e);
+void moves_refused(struct service *s, int rank, const struct moves_entry *e);
+/* From now on rows of a slice that change are noted. */
+bool moves_note_changes(struct service *s, int slice);
+/* Others need this rank: it has slices, or passes something on, or one is coming. */
+bool moves_has(const struct service *s);
 /* Pushes of an ask on rows that were given away. */
 bool moves_pass_on(struct service *s, const struct read_ask *ask);
+
+/* --- lost.c: the turning thread's --- */
+
+/* Where a slice is an orphan, or its giver has died: who has it now, by what is known so
+ * far. */
+bool moves_settle(struct service *s, int slice);
+/* A peer has come, and has said what it knows to have moved. */
+bool moves_met(struct service *s, int rank, bool late);
+/* False: nobody has taken a slice whose owner has died, for so long that it fails. */
+bool moves_wait_for_claims(struct service *s, uint64_t now_ns);
+/* A peer that is there goes. False: the service has failed. */
+bool service_goes(struct service *s, int rank);
+/* The service fails: so many rows have gone with that rank. False. */
+bool service_loses(struct service *s, int rank);
 
 /* --- heard.c: the turning thread's --- */
 
@@ -191,6 +242,16 @@ bool moves_early(struct service *s, const unsigned char *message, size_t bytes);
 
 void moves_leave(struct service *s);
 void moves_hold(struct service *s, bool hold);
+
+/* The process that owns a slice has died, as is known. */
+static inline bool moves_orphan(const struct service *s, int slice)
+{
+    const struct owners_peer *owner = &s->peers[s->map.owner[slice]];
+    uint64_t is = s->moves->slices[slice].owner_is;
+
+    return is && (owner->generation > is ||
+                  (owner->generation == is && owner->gone && !owner->done));
+}
 
 /* Whether this rank answers for a slice. */
 static inline bool moves_serves(const struct service *s, int slice)

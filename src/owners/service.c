@@ -43,6 +43,7 @@ descant_status service_init(struct service *s, struct link *link,
                         place->size);
     for (int k = 0; k < place->size; k++)
         s->peers[k].last = &s->peers[k].waiting;
+    s->peers[s->rank].generation = place->generation;
     return DESCANT_OK;
 }
 
@@ -83,11 +84,12 @@ void service_past_copies(struct service *s)
 
 /* --- peers --- */
 
-static bool comes(struct service *s, int rank)
+static bool comes(struct service *s, int rank, uint64_t generation)
 {
     struct owners_peer *peer = &s->peers[rank];
 
     peer->there = true;
+    peer->generation = generation;
     peer->mapped = !s->moves;
     peer->gone = peer->done = peer->told = false;
     peer->heard = (struct owners_op){OP_DONE, peer};
@@ -98,36 +100,10 @@ static bool comes(struct service *s, int rank)
            (s->moves ? moves_come(s, rank) : route_waiting(s, rank));
 }
 
-static bool loses(struct service *s, int rank)
-{
-    s->blames = rank;
-    return service_fail(s, DESCANT_ENDED, "rank %d has gone, and with it its rows of the "
-                        "tables: start again from a checkpoint", rank);
-}
-
-/* An owner that goes before it is done has rows with it. */
-static bool goes(struct service *s, int rank)
-{
-    struct owners_peer *peer = &s->peers[rank];
-    bool lost = owned_slices(&s->map, rank) > 0 && !peer->done;
-
-    peer->there = peer->mapped = false;
-    peer->gone = true;
-    if (s->moves) {
-        enum moves_loss loss = moves_go(s, rank);
-        if (loss == MOVES_FAILED)
-            return false;
-        lost = loss == MOVES_LOST;
-    }
-    if (lost)
-        return loses(s, rank);
-    return service_works(s, s->link->type->forget(s->link, rank, LINK_PEER));
-}
-
 static bool open_all(struct service *s)
 {
     for (int k = 0; s->place.fixed && k < s->place.size; k++)
-        if (k != s->rank && !comes(s, k))
+        if (k != s->rank && !comes(s, k, 1))
             return false;
     return true;
 }
@@ -174,7 +150,7 @@ static bool breaks(struct service *s, int rank, const char *why)
         return false;
     log_say(&s->log, DESCANT_WARNING, "rows of tables: rank %d breaks the protocol: %s",
             rank, why);
-    return goes(s, rank);
+    return service_goes(s, rank);
 }
 
 static bool hear_ask(struct service *s, struct lane *lane, const struct link_ended *ended)
@@ -204,7 +180,7 @@ static bool one_ended(struct service *s, const struct link_ended *ended)
         if (s->moves)
             s->moves->plan = true;
         return peer->done || owned_slices(&s->map, peer->hears) == 0 ||
-               loses(s, peer->hears);
+               service_loses(s, peer->hears);
     default:
         return true;
     }
@@ -216,12 +192,12 @@ static bool hear(struct service *s, const struct link_news *news)
 
     for (int k = 0; good && k < news->n_peers; k++)
         if (!news->peers[k].gone)
-            good = comes(s, news->peers[k].rank);
+            good = comes(s, news->peers[k].rank, news->peers[k].generation);
     for (int k = 0; good && k < news->n_ended; k++)
         good = one_ended(s, &news->ended[k]);
     for (int k = 0; good && k < news->n_peers; k++)
         if (news->peers[k].gone && s->peers[news->peers[k].rank].there)
-            good = goes(s, news->peers[k].rank);
+            good = service_goes(s, news->peers[k].rank);
     return good;
 }
 
@@ -251,16 +227,12 @@ static bool all_done(struct service *s, uint64_t now_ns, bool *failed)
 /* What other threads have said; false: it fails. */
 static bool heed(struct service *s)
 {
-    int lost = atomic_exchange(&s->lost, 0) - 1;
-
-    if (atomic_load(&s->gives_up)) {
-        snprintf(s->why, sizeof s->why, "this trainer has closed its job");
-        atomic_store(&s->status, (int)DESCANT_ENDED);
-        futex_wake_all(&s->unqueued);
-        return false;
-    }
-    return lost < 0 || lost == s->rank || owned_slices(&s->map, lost) == 0 ||
-           s->peers[lost].done || goes(s, lost);
+    if (!atomic_load(&s->gives_up))
+        return true;
+    snprintf(s->why, sizeof s->why, "this trainer has closed its job");
+    atomic_store(&s->status, (int)DESCANT_ENDED);
+    futex_wake_all(&s->unqueued);
+    return false;
 }
 
 /* Asks that have come before the slice that they are of. */
@@ -281,7 +253,7 @@ static bool move(struct service *s, uint64_t now_ns, bool *worked)
 {
     if (!s->moves)
         return true;
-    if (!moves_turn(s, now_ns, worked))
+    if (!moves_turn(s, now_ns, worked) || !moves_wait_for_claims(s, now_ns))
         return false;
     if (!s->moves->heard)
         return true;

@@ -8,6 +8,8 @@
  *               came
  *   heard.c     what others say of slices that come and go (moves.h)
  *   moves.c     slices that this rank gives, or lets another one follow
+ *   slices.c    what these are made of
+ *   lost.c      peers that go, and slices whose owner has died
  *   route.c     asks whose slices have gone to another rank
  *   asks.c      asks on their way: sent, and answered
  *   answer.c    an ask is read, and answered or stepped by
@@ -49,7 +51,7 @@ enum owners_tag { OWNERS_ASK, OWNERS_ANSWER, OWNERS_DONE };
 enum ask_kind {
     ASK_FETCH = 1, ASK_PUSH, ASK_COPY,
     ASK_SET,                            /* the first of moves.h */
-    ASK_KINDS = ASK_SET + 16
+    ASK_KINDS = ASK_SET + 24
 };
 
 /* An ask: this, then n rows (uint64_t, or uint32_t in tables of at most 2^32 rows that do
@@ -135,6 +137,7 @@ struct answer {
 
 struct owners_peer {
     bool there, gone;                   /* gone: it was there */
+    uint64_t generation;                /* of its last process; 0: it has not come */
     bool mapped;                        /* it has said which slices it knows to have
                                            moved; where none move: it is there */
     bool done;                          /* it asks for nothing more */
@@ -192,7 +195,6 @@ struct service {
     int blames;                         /* and the rank that was lost; -1 */
     _Atomic bool ends;                  /* this rank's callers ask for nothing more */
     _Atomic bool gives_up;              /* the turning thread is to fail */
-    _Atomic int lost;                   /* 1 + a rank that others know to be gone; 0 */
     bool over;                          /* all ranks have ended: the turning thread's,
                                            then fini's */
     _Atomic uint32_t bell;              /* rung by callers where the link does not wake; a
@@ -231,8 +233,9 @@ void service_wake(struct service *s);   /* any thread */
 void service_end(struct service *s);    /* any thread */
 void service_give_up(struct service *s);        /* any thread: it fails */
 void service_past_copies(struct service *s);    /* any thread: no copy is read again */
-/* Any thread: a rank has gone, or is silent for too long, as another link knows. */
-void service_lose(struct service *s, int rank);
+/* The turning thread's, also in a turn: a rank has gone, or is silent for too long, as
+ * others know. False: the service has failed. */
+bool service_lose(struct service *s, int rank);
 /* After FAILED: lets the others know that this rank is gone. */
 void service_part(struct service *s);
 

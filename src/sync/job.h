@@ -28,7 +28,9 @@ struct owners {
     char *shares;                       /* of the rows, as options have them; NULL: equal */
     int n_shares;                       /* ranks that have one; 0: see shares */
     bool moves;                         /* as options have them */
-    uint64_t lost[OWNED_SLICES / 64];   /* ranks that the thread knows to be gone */
+    double replica_s;
+    uint64_t known[OWNED_SLICES];       /* the thread's: of each rank, the process that
+                                           the job has known to be there: its generation */
     struct service service;
     bool made, runs;                    /* the service; its thread */
     pthread_t thread;

@@ -108,7 +108,13 @@ static descant_status take_shares(struct descant *job, const char *text)
 
 descant_status owners_take_options(struct descant *job, const struct descant_options *o)
 {
+    if (!(o->owned_replica_s >= 0 && o->owned_replica_s <= 1e6))
+        return log_fail(&job->log, DESCANT_INVALID,
+                        "owned_replica_s is 0, or up to 1e6 seconds");
+    if (o->owned_replica_s > 0 && !o->owned_moves)
+        return log_fail(&job->log, DESCANT_INVALID, "owned_replica_s needs owned_moves");
     job->owners.moves = o->owned_moves;
+    job->owners.replica_s = o->owned_replica_s;
     return take_shares(job, o->owned_shares);
 }
 
@@ -160,13 +166,13 @@ char *owners_manifest(const struct descant *job, char *manifest)
                 "owned %s: %llu rows of %zu floats, wire %d, optimizer %d "
                 "(%g, %g, %g, %g), spread %g, zeros %zu, seed %llu, grows %d (%llu "
                 "bytes, admit %g, unused %g s), age %g, cached %zu, %d owners (%s), "
-                "moves %d\n",
+                "moves %d, replicas %g\n",
                 o->tables[k].name,
                 (unsigned long long)x->rows, x->width, (int)x->wire, (int)x->optimizer,
                 x->momentum, x->beta1, x->beta2, x->epsilon, x->spread, x->zeros,
                 (unsigned long long)x->seed, x->grows != 0, (unsigned long long)x->memory,
                 x->admit, x->unused_s, x->age, x->cached, owners_of(job), shares,
-                o->moves && among_ranks(job));
+                o->moves && among_ranks(job), o->replica_s);
         }
     }
     memory_give(manifest);
@@ -213,7 +219,7 @@ static descant_status let_move(struct descant *job, const struct link_place *at)
     int n = owners_of(job);
     const struct moves_options options = {
         .shares = shares, .n = n, .share = share_of(job, at->rank, true),
-        .late = job->fabric->joined};
+        .late = job->fabric->joined, .follow_s = o->replica_s};
 
     if (!o->moves || !among_ranks(job))
         return DESCANT_OK;
@@ -304,19 +310,29 @@ static descant_status make_service(struct descant *job)
 
 /* --- the thread --- */
 
-/* An owner that the job knows to be gone, or that is silent for too long: the link beside
- * the job's may not see it. Told once, for it may come again. */
-static void look_for_lost(struct descant *job)
+/* A rank that the job knows to be gone, or that is silent for too long: the link beside
+ * the job's may not see it. It may have met a newer process of that rank already, of which
+ * the job does not know yet: that one is not lost. */
+static bool look_for_lost(struct descant *job)
 {
     struct owners *o = &job->owners;
+    const struct service *s = &o->service;
+    bool good = true;
 
-    for (int rank = 0; rank < o->service.map.size; rank++) {
-        uint64_t bit = UINT64_C(1) << rank % 64, *known = &o->lost[rank / 64];
-        bool gone = notes_is_gone(&job->events.notes, rank);
-        if (gone && !(*known & bit))
-            service_lose(&o->service, rank);
-        *known = gone ? *known | bit : *known & ~bit;
-    }
+    for (int rank = 0; good && rank < s->place.size && rank < OWNED_SLICES; rank++)
+        if (!notes_is_gone(&job->events.notes, rank))
+            o->known[rank] = s->peers[rank].generation;
+        else if (o->known[rank] == s->peers[rank].generation)
+            good = service_lose(&o->service, rank);
+    return good;
+}
+
+/* The longest sleep of the thread: replicas are sent what has changed twice in their age. */
+static uint64_t longest(const struct owners *o)
+{
+    uint64_t most = (uint64_t)(o->replica_s * 0.25e9);
+
+    return o->replica_s > 0 && most < SLEEP_NS ? most : SLEEP_NS;
 }
 
 static void count_cpu(struct service *s)
@@ -335,7 +351,10 @@ static void *serve_rows(void *of)
     while ((turn = service_turn(s)) == OWNERS_WORKED || turn == OWNERS_RESTS) {
         uint64_t now = turn == OWNERS_RESTS || turns++ % 256 == 0 ? clock_now_ns() : 0;
         if (now > looked + SLEEP_NS) {
-            look_for_lost(job);
+            if (!look_for_lost(job)) {
+                turn = OWNERS_FAILED;
+                break;
+            }
             count_cpu(s);
             looked = now;
         }
@@ -343,7 +362,7 @@ static void *serve_rows(void *of)
             rest = LOOK_LEAST_NS;
             continue;
         }
-        service_sleep(s, s->place.wakes ? SLEEP_NS : rest, &bell);
+        service_sleep(s, s->place.wakes ? longest(&job->owners) : rest, &bell);
         rest = 2 * rest < LOOK_MOST_NS ? 2 * rest : LOOK_MOST_NS;
     }
     if (turn == OWNERS_FAILED)

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* Peers that go; and slices whose owner has died, or whose giver has: who has them now
+ * (moves.h). */
+#include "owners/moves.h"
+
+#include <string.h>
+
+#define CLAIM_NS UINT64_C(10000000000)  /* for a slice without an owner */
+
+static bool claim(struct service *s, int slice)
+{
+    moves_comes(s, slice, NOBODY);
+    if (!moves_change(s, slice, s->rank, s->map.epoch[slice] + 1, false))
+        return false;
+    s->moves->heard = true;
+    struct moves_entry entry = moves_entry_of(s, slice);
+    moves_owe(s, slice);
+    return moves_say_all(s, ASK_CLAIM, &entry, 1, 0, 0);
+}
+
+/* A slice that was shut only because its owner had not come. */
+static bool open_met(struct service *s, int slice)
+{
+    const struct moving *of = &s->moves->slices[slice];
+    const struct owners_peer *owner = &s->peers[s->map.owner[slice]];
+    bool met = owner->there && owner->generation == of->owner_is;
+
+    return !met || of->giver != NOBODY || moves_shut(s, slice, false);
+}
+
+bool moves_settle(struct service *s, int slice)
+{
+    struct moving *of = &s->moves->slices[slice];
+    int owner = s->map.owner[slice];
+    uint32_t epoch = s->map.epoch[slice];
+    bool orphan = moves_orphan(s, slice);
+
+    if (!orphan && !of->unsure)
+        return open_met(s, slice);
+    if (of->says != NOBODY && (of->unsure || of->said > epoch))
+        return moves_change(s, slice, of->says, of->said, false);
+    if (!orphan && owner == s->rank)
+        return moves_shut(s, slice, false);
+    if (of->claims != NOBODY && (of->unsure || of->claimed > epoch)) {
+        if (of->joined)                 /* of one that did not get the slice */
+            moves_give_part(s, slice);
+        return moves_change(s, slice, of->claims, of->claimed, false);
+    }
+    if (orphan && of->from == owner && of->complete && s->moves->follow_s > 0)
+        return claim(s, slice);
+    return moves_shut(s, slice, true);
+}
+
+bool moves_met(struct service *s, int rank, bool late)
+{
+    bool good = true;
+
+    for (int slice = 0; good && slice < OWNED_SLICES; slice++) {
+        uint64_t *is = &s->moves->slices[slice].owner_is;
+        if (s->map.owner[slice] != rank)
+            continue;
+        *is = *is ? *is : s->peers[rank].generation - late;
+        good = moves_settle(s, slice);
+    }
+    return good;
+}
+
+/* What had been on its way to or from the rank that has gone. A replica that was to join
+ * may lack the last that its giver had sent it. */
+static bool let_go(struct service *s, int slice, int rank)
+{
+    struct moving *of = &s->moves->slices[slice];
+    struct moves_entry entry = moves_entry_of(s, slice);
+    uint64_t *owes = &s->moves->peers[rank].owes[slice / 64];
+    uint64_t bit = UINT64_C(1) << slice % 64;
+    bool good = true, gave = of->giver == rank && s->map.owner[slice] == s->rank;
+
+    for (int k = 0; good && k < TO_ALL; k++) {
+        struct follow *f = &of->to[k];
+        if (gave && f->rank != NOBODY && f->rank != rank && f->state == FOLLOW_JOINS) {
+            good = moves_say(s, f->rank, ASK_DROP, &entry, 1, 0, 0);
+            f->rank = NOBODY;
+        }
+        f->rank = f->rank == rank ? NOBODY : f->rank;
+    }
+    if (gave)
+        of->giver = NOBODY;
+    if (of->early.rank == rank)
+        of->early.rank = NOBODY;
+    if (of->from == rank)
+        moves_give_part(s, slice);
+    if (!good || !(*owes & bit))
+        return good;
+    *owes &= ~bit;
+    of->owed--;
+    return moves_end_owed(s, slice);
+}
+
+/* Where slices move. *lost: rows have gone with it. */
+static bool let_all_go(struct service *s, int rank, bool *lost)
+{
+    struct moves *m = s->moves;
+    struct owners_peer *peer = &s->peers[rank];
+    bool good = true;
+
+    *lost = false;
+    peer->generation += !peer->generation;      /* it has died before it came */
+    m->peers[rank].counts = false;
+    m->plan = m->routes = m->heard = true;
+    for (int slice = 0; good && slice < OWNED_SLICES; slice++) {
+        struct moving *of = &m->slices[slice];
+        if (s->map.owner[slice] == rank && !of->owner_is)
+            of->owner_is = peer->generation;
+        of->says = of->says == rank ? NOBODY : of->says;
+        of->claims = of->claims == rank ? NOBODY : of->claims;
+        of->unsure |= of->giver == rank && s->map.shut[slice] && !peer->done;
+        good = moves_settle(s, slice) && let_go(s, slice, rank);
+        *lost |= !(m->follow_s > 0) && s->map.owner[slice] == rank &&
+                 moves_orphan(s, slice);
+    }
+    return good;
+}
+
+bool service_loses(struct service *s, int rank)
+{
+    s->blames = rank;
+    return service_fail(s, DESCANT_ENDED, "rank %d has gone, and with it its rows of the "
+                        "tables: start again from a checkpoint", rank);
+}
+
+/* An owner that goes before it is done has rows with it. */
+bool service_goes(struct service *s, int rank)
+{
+    struct owners_peer *peer = &s->peers[rank];
+    bool lost = owned_slices(&s->map, rank) > 0 && !peer->done;
+
+    peer->there = peer->mapped = false;
+    peer->gone = true;
+    if (s->moves && !let_all_go(s, rank, &lost))
+        return false;
+    if (lost)
+        return service_loses(s, rank);
+    return service_works(s, s->link->type->forget(s->link, rank, LINK_PEER));
+}
+
+bool service_lose(struct service *s, int rank)
+{
+    const struct owners_peer *peer = &s->peers[rank];
+    bool known = peer->done || (peer->gone && !peer->there);
+    bool matters = s->moves || owned_slices(&s->map, rank) > 0;
+
+    return rank == s->rank || known || !matters || service_goes(s, rank);
+}
+
+bool moves_wait_for_claims(struct service *s, uint64_t now_ns)
+{
+    struct moves *m = s->moves;
+    int lost = NOBODY;
+
+    for (int slice = 0; m->shut && slice < OWNED_SLICES; slice++)
+        if (s->map.shut[slice] && (m->slices[slice].unsure || moves_orphan(s, slice)))
+            lost = s->map.owner[slice];
+    m->waits_ns = lost == NOBODY ? 0 : m->waits_ns ? m->waits_ns : now_ns;
+    return lost == NOBODY || now_ns - m->waits_ns < CLAIM_NS ||
+           service_fail(s, DESCANT_ENDED, "rank %d has gone, and no rank has taken its "
+                        "rows of the tables: start again from a checkpoint", lost);
+}
