@@ -847,6 +847,7 @@ static void begin(uint8_t first)
     run.answers = first & 4;
     run.floods = (first & 192) == 192;
     run.star = options.star = (first & 192) == 64;
+    entry.lazy = (first & 192) == 128;
     entry.hub = run.star && entry.rank == 0;
     entry.rank -= run.star && entry.rank > 0;
     run.read_most = most[first / 8 % 4];

@@ -183,6 +183,109 @@ START_TEST(places_on_this_interface)
 }
 END_TEST
 
+/* --- a lazy link, by the messages of one stream --- */
+
+enum { LAZY_BULK = 2000, LAZY_ROOM = 8 };
+
+static unsigned char lazy_bulk[LAZY_BULK];
+
+static void open_bulk(struct tcp_peer *peer)
+{
+    ck_assert(tcp_receive(peer, lazy_bulk, LAZY_BULK, &(struct link_message){.tag = 3}));
+}
+
+/* The frame that leaves next: its kind; -1: none. */
+static int next_frame(struct tcp_peer *peer, struct tcp_frame *frame)
+{
+    static unsigned char bytes[TCP_OUT];
+    const unsigned char *chunk;
+    size_t chunk_bytes;
+    struct tcp_out *of;
+    size_t n = tcp_write(peer, bytes, sizeof bytes, &chunk, &chunk_bytes, &of);
+
+    memcpy(frame, bytes, sizeof *frame);
+    return n ? (int)frame->what : -1;
+}
+
+/* Message k comes, and its receive is opened again. */
+static void come_bulk(struct tcp_peer *peer, uint64_t k)
+{
+    const struct tcp_frame frame = {.what = TCP_BULK, .tag = 3, .index = k,
+                                    .bytes = LAZY_BULK, .total = LAZY_BULK};
+    struct tcp_in *stream;
+    unsigned char *into;
+    const char *why;
+
+    ck_assert(tcp_hear(peer, &frame, NULL, &stream, &into, &why));
+    ck_assert_ptr_eq(into, lazy_bulk);
+    tcp_came(peer, stream, LAZY_BULK);
+    open_bulk(peer);
+}
+
+static void takes(struct tcp_peer *peer, uint64_t received)
+{
+    struct tcp_frame frame;
+
+    ck_assert_int_eq(next_frame(peer, &frame), TCP_TAKEN);
+    ck_assert_uint_eq(frame.index, received);
+    ck_assert_uint_eq(frame.total, received + LAZY_ROOM);
+    ck_assert_int_eq(next_frame(peer, &frame), -1);
+}
+
+/* _i: it is lazy. */
+START_TEST(what_came_is_told_late)
+{
+    struct tcp_link link = {.rank = 1, .size = 2, .met = true, .lazy = _i, .now_ns = 1};
+    const struct tcp_frame want = {.what = TCP_WANT, .tag = 3, .index = 10,
+                                   .total = LAZY_BULK};
+    struct tcp_frame frame;
+    struct tcp_in *stream;
+    unsigned char *into;
+    const char *why;
+
+    ck_assert(tcp_make_peers(&link));
+    struct tcp_peer *peer = &link.peers[0];
+    peer->goes_on = peer->told_goes_on = true;
+    for (int k = 0; k < LAZY_ROOM; k++)
+        open_bulk(peer);
+    takes(peer, 0);                     /* at once, for else nothing could come */
+    for (uint64_t k = 0; k < 4; k++) {
+        come_bulk(peer, k);
+        if (!_i)
+            takes(peer, k + 1);
+        ck_assert_int_eq(next_frame(peer, &frame), -1);
+    }
+    link.now_ns += LINK_LAZY_NS;        /* not yet, */
+    ck_assert_int_eq(next_frame(peer, &frame), -1);
+    link.now_ns++;
+    if (_i)
+        takes(peer, 4);                 /* and now; */
+    for (uint64_t k = 4; k < 9; k++) {  /* when half of the room is left; */
+        ck_assert_int_eq(next_frame(peer, &frame), -1);
+        come_bulk(peer, k);
+        if (!_i || k == 8)
+            takes(peer, k + 1);
+    }
+    come_bulk(peer, 9);                 /* where the sender asks; */
+    if (!_i)
+        takes(peer, 10);
+    ck_assert_int_eq(next_frame(peer, &frame), -1);
+    ck_assert(tcp_hear(peer, &want, NULL, &stream, &into, &why));
+    if (_i)
+        takes(peer, 10);
+    ck_assert_int_eq(next_frame(peer, &frame), -1);
+    come_bulk(peer, 10);                /* and with what leaves anyway */
+    ck_assert(tcp_send(peer, "x", 1, &(struct link_message){.tag = 4}));
+    ck_assert_int_eq(next_frame(peer, &frame), TCP_TAKEN);
+    ck_assert_int_eq(next_frame(peer, &frame), TCP_WORD);
+    ck_assert_int_eq(next_frame(peer, &frame), -1);
+    tcp_give_up(peer, LINK_PEER);
+    memory_give(link.ended);
+    memory_give(link.peers);
+    memory_give(link.names);
+}
+END_TEST
+
 int main(void)
 {
     TCase *all = new_case("bytes", 120);
@@ -190,6 +293,7 @@ int main(void)
     tcase_add_test(all, scripts_of_chance);
     tcase_add_test(all, a_name_that_is_known_late);
     tcase_add_test(all, places_on_this_interface);
+    tcase_add_loop_test(all, what_came_is_told_late, 0, 2);
     tcase_add_loop_test(all, connections_are_paced, 0, 3);
     return run_cases(all, NULL);
 }

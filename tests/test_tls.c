@@ -371,6 +371,36 @@ START_TEST(many_bytes_both_ways)
 }
 END_TEST
 
+/* What is written in several calls leaves together, when it is told to; and by itself once
+ * it is much. */
+START_TEST(what_is_written_leaves_together)
+{
+    static char many[40000];
+    struct iovec part = {many, 1000};
+    char got[5000];
+
+    open_same();
+    begin_wire();
+    run_wire(SIZE_MAX, SIZE_MAX, SIZE_MAX);
+    struct tls_peer *peer = sides[DIALLED].peer;
+    for (int k = 0; k < 3; k++) {
+        ck_assert_int_eq(peer->type->write(peer, &part, 1), 1000);
+        ck_assert(peer->unsent);
+        ck_assert_uint_eq(carry_bytes(DIALLED, SIZE_MAX), 0);
+    }
+    ck_assert_int_eq(peer->type->write(peer, NULL, 0), TLS_DONE);
+    ck_assert(!peer->unsent);
+    ck_assert_uint_gt(carry_bytes(DIALLED, SIZE_MAX), 3000);
+    ck_assert_int_eq(get_bytes(ACCEPTED, got, sizeof got), 3000);
+    part.iov_len = sizeof many;
+    ck_assert_int_eq(peer->type->write(peer, &part, 1), sizeof many);
+    ck_assert_uint_eq(carry_bytes(DIALLED, SIZE_MAX), 0);
+    ck_assert_int_eq(peer->type->write(peer, &part, 1), sizeof many);
+    ck_assert_uint_gt(carry_bytes(DIALLED, SIZE_MAX), 0);
+    close_wire();
+}
+END_TEST
+
 /* With new keys every seven records, of which a record on the wire tells. */
 START_TEST(keys_are_made_anew)
 {
@@ -536,5 +566,6 @@ int main(void)
     tcase_add_test(bytes, a_byte_at_a_time);
     tcase_add_test(bytes, what_is_pending);
     tcase_add_test(bytes, what_is_unsent);
+    tcase_add_test(bytes, what_is_written_leaves_together);
     return run_cases(secrets, others, bytes, NULL);
 }

@@ -61,8 +61,9 @@
 
 #define LINK_TOO_LONG SIZE_MAX
 #define LINK_PEER UINT64_MAX        /* every series, and the peer itself */
+#define LINK_LAZY_NS UINT64_C(10000000)
 
-enum { LINK_VERSION = 13, LINK_ANY = -1, LINK_NAME_ROOM = 64 };
+enum { LINK_VERSION = 14, LINK_ANY = -1, LINK_NAME_ROOM = 64 };
 enum { LINK_WORD = 1024, LINK_WORDS = 16 };
 enum { LINK_TAGS = 64 };            /* tags are below it, from 0 on */
 
@@ -82,6 +83,9 @@ struct link_entry {
     bool joins;                     /* a rank -1 does not become 0 */
     bool hub;                       /* this process is the star's hub */
     bool threads;                   /* beside will be called: several threads use links */
+    bool lazy;                      /* a sender may hear that its bulk has come with the
+                                       next message from there, or after LINK_LAZY_NS at a
+                                       collect there: fewer wakeups, if the link can */
     double rate;                    /* bytes a second to each peer at most, if the link
                                        can; 0: no limit */
     const struct log *log;

@@ -106,6 +106,7 @@ static struct tcp_link *create(const struct link_entry *entry)
                                      : -1;
     link->generation = make_generation();
     link->rate = entry->rate;
+    link->lazy = entry->lazy;
     link->now_ns = clock_now_ns();
     link->listener = -1;
     link->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -114,7 +115,7 @@ static struct tcp_link *create(const struct link_entry *entry)
     if (gethostname(link->name, sizeof link->name - 1) != 0)
         snprintf(link->name, sizeof link->name, "unknown");
     if (link->epoll >= 0 && look_at(link, link->timer, link) &&
-        look_at(link, link->bell, link))
+        look_at(link, link->bell, &link->bell))
         return link;
     destroy(link);
     return NULL;

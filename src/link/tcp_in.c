@@ -7,11 +7,22 @@
 
 enum { TOLD_AT = LINK_WORDS / 2 };      /* TAKEN is sent after so many words */
 
+/* Its sender may wait for room: it is known to have less than half of what there is. */
+static bool is_short(const struct tcp_in *in)
+{
+    int64_t known = (int64_t)(in->told_opened - in->received);
+    int64_t room = (int64_t)(in->opened - in->received);
+
+    return in->want || known < room / 2;
+}
+
 static void owe(struct tcp_peer *peer, struct tcp_in *in)
 {
+    peer->urges |= !peer->link->lazy || is_short(in);
     if (in->owed)
         return;
     in->owed = true;
+    peer->owed_ns = peer->owed ? peer->owed_ns : peer->link->now_ns;
     in->next_owed = NULL;
     if (peer->owed)
         peer->last_owed->next_owed = in;
@@ -31,6 +42,7 @@ static void take_owed(struct tcp_peer *peer, struct tcp_in *in)
     *at = in->next_owed;
     if (peer->last_owed == in)
         peer->last_owed = last;
+    peer->urges &= peer->owed != NULL;
 }
 
 static void free_in(struct tcp_peer *peer, struct tcp_in *in)
@@ -292,8 +304,10 @@ static bool hear_want(struct tcp_peer *peer, struct tcp_in *in, const struct tcp
     *why = "a wish out of order";
     if (f->index != in->received || in->total || in->want || f->total <= LINK_WORD)
         return false;
-    if (f->index < in->opened)
+    if (f->index < in->opened) {
+        peer->urges |= in->owed;
         return true;            /* TAKEN has said so, or is owed */
+    }
     in->want = f->total;
     if (!in->words)
         take_any(peer, in);
@@ -321,6 +335,7 @@ size_t tcp_write_taken(struct tcp_peer *peer, unsigned char *to)
     struct tcp_in *in = peer->owed;
 
     peer->owed = in->next_owed;
+    peer->urges &= peer->owed != NULL;
     in->owed = false;
     in->told_received = in->received;
     in->told_opened = in->opened;
@@ -335,6 +350,7 @@ void tcp_owe_all(struct tcp_peer *peer)
         in->total = in->offset = in->want = 0;
         owe(peer, in);
     }
+    peer->urges |= peer->owed != NULL;
 }
 
 void tcp_give_up_in(struct tcp_peer *peer, uint64_t below)

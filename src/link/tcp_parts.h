@@ -131,6 +131,8 @@ struct tcp_peer {
     struct tcp_out *outs, *ready, *last_ready;
     struct tcp_in *ins, *owed, *last_owed;
     int n_ins;
+    bool urges;                 /* one of those that are owed is not to wait */
+    uint64_t owed_ns;           /* since when they wait */
     bool goes_on, told_goes_on; /* GOES_ON has come and left on this connection */
     /* tcp_meet.c */
     uint64_t generation;        /* 0: no process is there */
@@ -260,6 +262,7 @@ struct tcp_link {
     struct sockaddr_storage meeting;    /* rank 0's address, */
     struct sockaddr_storage meetings[TCP_MEETINGS];     /* of those that its name has */
     int n_meetings, next_meeting;
+    bool lazy;                  /* TAKEN may wait (link.h), where the sender has room */
     double rate;                /* bytes a second of each connection; 0: no limit */
     struct sockaddr_storage from;   /* the interface's address; family 0: any */
     uint16_t port;              /* where this rank listens */

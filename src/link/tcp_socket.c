@@ -589,14 +589,15 @@ static void read_all(struct tcp_connection *c, tcp_heard *heard)
             return;
         }
         size_t came = (size_t)n, bulk = came < part ? came : part;
-        bool full = came == part + (n_parts > 1 ? parts[1].iov_len : 0);
+        bool full = c->tls ? c->tls->pending || came == (part ? part : parts[1].iov_len)
+                           : came == part + (n_parts > 1 ? parts[1].iov_len : 0);
         all += came;
         if (bulk)
             take_bulk(c, NULL, bulk);
         c->in_n += came - bulk;
         while (!c->left && take_frame(c, heard))
             ;
-        if (!full && !c->tls)
+        if (!full)
             return;             /* epoll tells of what comes after it */
     }
 }

@@ -44,7 +44,9 @@ static size_t write_one(struct tcp_peer *peer, unsigned char *to,
                         const unsigned char **chunk, size_t *chunk_bytes,
                         struct tcp_out **of)
 {
-    if (peer->owed)
+    bool late = peer->link->now_ns - peer->owed_ns > LINK_LAZY_NS;
+
+    if (peer->owed && (peer->urges || peer->ready || late))
         return tcp_write_taken(peer, to);
     if (!peer->told_goes_on) {
         peer->told_goes_on = true;

@@ -241,15 +241,18 @@ static uint64_t next_due(const struct tcp_link *link)
     return link->holds && yields < due ? yields : due;
 }
 
-/* rang: the timer or the bell, which both only wake. */
-static void set_timer(struct tcp_link *link, bool rang)
+/* The timer and the bell only wake: how often they did is of no use. */
+static bool hush(int fd)
 {
-    uint64_t due = next_due(link), expired = 0, rung;
+    uint64_t n;
 
-    if (rang && read(link->timer, &expired, sizeof expired) < 0)
-        expired = 0;
-    if (rang && read(link->bell, &rung, sizeof rung) < 0)
-        rung = 0;
+    return read(fd, &n, sizeof n) > 0;
+}
+
+static void set_timer(struct tcp_link *link, bool expired)
+{
+    uint64_t due = next_due(link);
+
     if (due == link->timer_ns && !expired)
         return;
     link->timer_ns = due;
@@ -265,7 +268,7 @@ void tcp_turn(struct tcp_link *link)
 {
     enum { EVENTS = 64 };
     struct epoll_event events[EVENTS];
-    bool rang = false;
+    bool expired = false;
 
     link->now_ns = clock_now_ns();
     int n = epoll_wait(link->epoll, events, EVENTS, 0);     /* the rest: the next turn */
@@ -273,7 +276,9 @@ void tcp_turn(struct tcp_link *link)
         if (events[i].data.ptr == &link->listener)
             accept_all(link);
         else if (events[i].data.ptr == link)
-            rang = true;
+            expired = hush(link->timer);
+        else if (events[i].data.ptr == &link->bell)
+            hush(link->bell);
         else if (!((struct tcp_connection *)events[i].data.ptr)->broken)
             came_over(events[i].data.ptr, events[i].events);
     }
@@ -291,7 +296,7 @@ void tcp_turn(struct tcp_link *link)
     sweep(link);
     if (link->holds)
         accept_all(link);
-    set_timer(link, rang);
+    set_timer(link, expired);
 }
 
 bool tcp_leaves(struct tcp_link *link)

@@ -11,10 +11,13 @@
  *    call blocks, raises SIGPIPE, or changes the descriptor's flags.
  * 3. Waiting. TLS_WANTS_READ and TLS_WANTS_WRITE say for which event of the socket the
  *    caller waits before it calls again. While `pending` is true, `read` has
- *    bytes of which the socket will not tell. While `unsent` is true, the caller also
- *    waits until the socket takes bytes, and then calls `write` with n = 0.
- * 4. Memory. The caller may reuse bytes that `write` has counted: those that the socket
- *    has not taken are kept in the peer as ciphertext, up to 80 KiB.
+ *    bytes of which the socket will not tell.
+ * 4. Gathering. Bytes that `write` has counted are the caller's again. They are kept in
+ *    the peer as ciphertext, up to 80 KiB, and leave when there are more than 64 KiB, or
+ *    when `write` is called with n = 0: so what is written in several calls leaves
+ *    together, and wakes the other end once. While `unsent` is true, some are kept. If
+ *    that call returns TLS_WANTS_WRITE, the caller waits until the socket takes bytes,
+ *    and calls it again.
  * 5. Strangers. Until its handshake is done, a peer holds less than TLS_STRANGER bytes; a
  *    peer that has accepted and received nothing holds some hundred. Reading a
  *    certificate takes 20 KB for as long as the call lasts. The caller bounds the time. A
@@ -35,7 +38,7 @@
 
 #define TLS_SYMBOL "descant_tls"    /* of the module: its struct tls_type */
 
-enum { TLS_VERSION = 1, TLS_WHY = 256, TLS_STRANGER = 64 << 10 };
+enum { TLS_VERSION = 2, TLS_WHY = 256, TLS_STRANGER = 64 << 10 };
 enum { TLS_RECORD = 17 << 10 };     /* bytes of a record on the wire, at most */
 
 enum { TLS_DONE = 1, TLS_CLOSED = 0, TLS_WANTS_READ = -1, TLS_WANTS_WRITE = -2,
@@ -51,7 +54,7 @@ struct tls {
 
 struct tls_peer {
     const struct tls_type *type;
-    bool pending, unsent;       /* (3) */
+    bool pending, unsent;       /* (3), (4) */
     char why[TLS_WHY];          /* (6) */
 };
 
@@ -87,8 +90,8 @@ struct tls_type {
      * end sends no more; TLS_WANTS_READ, TLS_WANTS_WRITE or TLS_FAILED. */
     ssize_t (*read)(struct tls_peer *peer, void *into, size_t n);
     /* Returns the number of bytes taken, from the vector's beginning on; or
-     * TLS_WANTS_WRITE or TLS_FAILED. n = 0: TLS_DONE if nothing is unsent. Short parts
-     * share a record. */
+     * TLS_WANTS_WRITE or TLS_FAILED. n = 0: what is kept leaves, and TLS_DONE says that
+     * nothing is unsent. Short parts share a record. */
     ssize_t (*write)(struct tls_peer *peer, const struct iovec *parts, int n);
 
     /* Tells the other end, behind all bytes written, that no more come: TLS_DONE,

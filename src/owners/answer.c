@@ -36,32 +36,56 @@ const char *ask_read(struct service *s, const unsigned char *message, size_t byt
     return NULL;
 }
 
+static void answer_records(struct service *s, const struct read_ask *ask,
+                           unsigned char *out)
+{
+    size_t row = ask_row_bytes(ask->table, ASK_COPY), n = ask->head.n;
+
+    for (size_t k = 0; k < OWNED_AHEAD; k++)
+        owned_ask_for(ask->table, s->asked, NULL, k, n);
+    for (size_t k = 0; k < n; k++, out += row) {
+        owned_ask_for(ask->table, s->asked, NULL, k + OWNED_AHEAD, n);
+        uint32_t follows = owned_record(ask->table, s->asked[k], s->row);
+        memcpy(out, &follows, sizeof follows);
+        memcpy(out + sizeof follows, s->row, row - sizeof follows);
+    }
+}
+
+/* Some rows at a time, for their memory is asked for ahead. */
+static size_t some_of(const struct owned *table, size_t left)
+{
+    size_t most = OWNED_COPIED / table->shape.width;
+
+    return left < most ? left : most;
+}
+
 void ask_answer(struct service *s, const struct read_ask *ask, unsigned char *out)
 {
-    size_t row = ask_row_bytes(ask->table, ask->head.kind);
+    size_t row = owned_row_bytes(ask->table), width = ask->table->shape.width;
 
-    for (size_t k = 0; k < ask->head.n; k++) {
-        owned_ask_for(ask->table, s->asked, NULL, k + OWNED_AHEAD, ask->head.n);
-        if (ask->head.kind == ASK_COPY) {
-            uint32_t follows = owned_record(ask->table, s->asked[k], s->row);
-            memcpy(out + k * row, &follows, sizeof follows);
-            memcpy(out + k * row + sizeof follows, s->row, row - sizeof follows);
-            continue;
-        }
-        owned_read(ask->table, &s->asked[k], NULL, 1, s->row);
-        owned_encode(ask->table, s->row, out + k * row, NULL);
+    if (ask->head.kind == ASK_COPY) {
+        answer_records(s, ask, out);
+        return;
+    }
+    for (size_t k = 0, n; k < ask->head.n; k += n) {
+        n = some_of(ask->table, ask->head.n - k);
+        owned_read(ask->table, s->asked + k, NULL, n, s->row);
+        for (size_t i = 0; i < n; i++, out += row)
+            owned_encode(ask->table, s->row + i * width, out, NULL);
     }
 }
 
 void ask_step(struct service *s, const struct read_ask *ask)
 {
-    size_t row = owned_row_bytes(ask->table), bad = 0;
+    size_t row = owned_row_bytes(ask->table), width = ask->table->shape.width, bad = 0;
+    const unsigned char *from = ask->gradients;
     uint64_t bad_row = 0;
 
-    for (size_t k = 0; k < ask->head.n; k++) {
-        owned_ask_for(ask->table, s->asked, NULL, k + OWNED_AHEAD, ask->head.n);
-        owned_decode(ask->table, ask->gradients + k * row, s->row);
-        bad += owned_push(ask->table, &s->asked[k], NULL, 1, s->row, ask->head.rate,
+    for (size_t k = 0, n; k < ask->head.n; k += n) {
+        n = some_of(ask->table, ask->head.n - k);
+        for (size_t i = 0; i < n; i++, from += row)
+            owned_decode(ask->table, from, s->row + i * width);
+        bad += owned_push(ask->table, s->asked + k, NULL, n, s->row, ask->head.rate,
                           &bad_row);
     }
     owners_bad(s, ask->table, bad, bad_row);

@@ -204,17 +204,25 @@ static void give_first_values(struct owned *table, uint64_t row, struct place at
     set_bit(at.part->born, at.row);
 }
 
-void owned_ask_for(const struct owned *table, const uint64_t *rows,
-                   const uint32_t *places, size_t k, size_t n)
+/* Of a record so many floats are asked for, and the row's bit, which lies elsewhere. */
+static void ask_for(const struct owned *table, const uint64_t *rows,
+                    const uint32_t *places, size_t k, size_t n, size_t floats)
 {
     if (table->shape.grows)
         grown_ask_for(table, rows, places, k, n);
     if (table->shape.grows || k >= n)
         return;
-    const float *record =
-        record_at(table, place_of(table, rows[places ? places[k] : k]));
-    for (size_t i = 0; i < table->record; i += 16)
+    struct place row = place_of(table, rows[places ? places[k] : k]);
+    const float *record = record_at(table, row);
+    __builtin_prefetch((const void *)(uintptr_t)&row.part->born[row.row / 64]);
+    for (size_t i = 0; i < floats; i += 16)
         __builtin_prefetch(record + i, 1);
+}
+
+void owned_ask_for(const struct owned *table, const uint64_t *rows,
+                   const uint32_t *places, size_t k, size_t n)
+{
+    ask_for(table, rows, places, k, n, table->record);
 }
 
 /* --- rows --- */
@@ -225,7 +233,7 @@ void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t 
     size_t width = table->shape.width;
 
     for (size_t k = 0; k < n && k < OWNED_AHEAD; k++)
-        owned_ask_for(table, rows, places, k, n);
+        ask_for(table, rows, places, k, n, width);
     if (table->shape.grows) {
         grown_read(table, rows, places, n, out);
         return;
@@ -233,7 +241,7 @@ void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t 
     for (size_t k = 0; k < n; k++) {
         size_t at = places ? places[k] : k;
         struct place row = place_of(table, rows[at]);
-        owned_ask_for(table, rows, places, k + OWNED_AHEAD, n);
+        ask_for(table, rows, places, k + OWNED_AHEAD, n, width);
         if (is_born(row))
             table->kernels->copy(out + at * width, record_at(table, row), width);
         else

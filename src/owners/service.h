@@ -207,7 +207,8 @@ struct service {
     int n_asks;                         /* sent or waiting, and not answered */
     struct answer *free_answers, *made_answers;
     uint64_t *asked;                    /* rows of the ask that is served, */
-    float *row;                         /* and one of them, or its record */
+    float *row;                         /* (OWNED_COPIED) values of some of them, or
+                                           a record */
     uint64_t ends_ns;                   /* since then it ends; 0 */
 };
 

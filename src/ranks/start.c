@@ -158,7 +158,7 @@ descant_status ranks_beside(struct fabric *f, struct link **link,
 {
     struct ranks *m = ranks_of(f);
     struct link_entry entry = {.rank = m->place.rank, .start_s = m->start_s,
-                               .log = &f->log};
+                               .log = &f->log, .lazy = true};
 
     if (!m->link->type->beside)
         return log_fail(&f->log, DESCANT_UNSUPPORTED,

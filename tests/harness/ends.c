@@ -171,7 +171,9 @@ void need_handshake(void)
 ssize_t put_bytes(int k, const void *bytes, size_t n)
 {
     const struct iovec part = {(void *)(uintptr_t)bytes, n};
-    return sides[k].tls->type->write(sides[k].peer, &part, 1);
+    ssize_t took = sides[k].tls->type->write(sides[k].peer, &part, 1);
+    int left = took > 0 ? (int)sides[k].tls->type->write(sides[k].peer, NULL, 0) : 0;
+    return left == TLS_FAILED ? left : took;
 }
 
 ssize_t get_bytes(int k, void *into, size_t n)

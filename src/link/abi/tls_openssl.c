@@ -11,9 +11,10 @@
  * Between OpenSSL and the socket is a BIO of our own. It gathers the records that OpenSSL
  * makes (`rest`), and `flush` sends some of them at once, without SIGPIPE; so OpenSSL
  * never waits for the socket in the middle of a record, and what `write` has counted is
- * done with. And it looks at what a stranger sends before OpenSSL does (`admit`), because
- * OpenSSL takes memory for a message as soon as it has read how long the message claims
- * to be: up to 175 KB for a ClientHello.
+ * done with. A read that was not full has emptied the socket, which the same call of
+ * `read` does not ask again. And the BIO looks at what a stranger sends before OpenSSL
+ * does (`admit`), because OpenSSL takes memory for a message as soon as it has read how
+ * long the message claims to be: up to 175 KB for a ClientHello.
  *
  * OpenSSL gives its buffers back whenever they are empty, so that a connection at rest is
  * small, and takes them again by malloc. It registers nothing for the process's exit,
@@ -58,6 +59,7 @@ struct openssl_peer {
     SSL *ssl;                   /* NULL: it has accepted, and nothing has come */
     int fd;
     bool known, failed, ended;  /* ended: the socket's end was read */
+    bool drained;               /* this call of `read` has emptied the socket */
     uint32_t records;           /* sent with these keys */
     unsigned char *rest;        /* (rest_room): records in [rest_at, rest_n) */
     size_t rest_at, rest_n, rest_room;
@@ -162,10 +164,15 @@ static int socket_read(BIO *bio, char *into, int n)
     ssize_t got;
 
     BIO_clear_retry_flags(bio);
+    if (p->drained) {
+        BIO_set_retry_read(bio);
+        return -1;
+    }
     do
         got = recv(p->fd, into, (size_t)n, MSG_DONTWAIT);
     while (got < 0 && errno == EINTR);
     p->ended |= got == 0;
+    p->drained = p->known && got > 0 && got < n;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         BIO_set_retry_read(bio);
     else if (got < 0)
@@ -200,6 +207,7 @@ static int socket_write(BIO *bio, const char *bytes, int n)
     }
     memcpy(p->rest + held, bytes, (size_t)n);
     p->rest_n = wanted;
+    p->head.unsent = true;
     return n;
 }
 
@@ -486,6 +494,7 @@ static ssize_t read_some(struct tls_peer *peer, void *into, size_t n)
     size_t done = 0, got;
     int result = is_known(p) ? TLS_DONE : TLS_FAILED;
 
+    p->drained = false;
     ERR_clear_error();
     while (result == TLS_DONE && done < n) {
         int returned = SSL_read_ex(p->ssl, (char *)into + done, n - done, &got);
@@ -535,9 +544,11 @@ static ssize_t write_some(struct tls_peer *peer, const struct iovec *parts, int 
 {
     struct openssl_peer *p = (struct openssl_peer *)peer;
     unsigned char record[RECORD];
-    size_t done = 0, bytes = 1, put;
-    int result = is_known(p) ? flush(p) : TLS_FAILED;
+    size_t done = 0, bytes = n > 0, put;
+    int result = is_known(p) ? TLS_DONE : TLS_FAILED;
 
+    if (result == TLS_DONE && (n == 0 || p->rest_n - p->rest_at > REST_MOST))
+        result = flush(p);
     ERR_clear_error();
     while (result == TLS_DONE && bytes > 0) {
         bytes = gather(parts, n, done, record);
@@ -548,7 +559,7 @@ static ssize_t write_some(struct tls_peer *peer, const struct iovec *parts, int 
         done += returned == 1 ? bytes : 0;
         if (returned != 1)
             result = outcome(p, returned);
-        else if (bytes == 0 || p->rest_n > REST_MOST)
+        else if (p->rest_n - p->rest_at > REST_MOST)
             result = flush(p);
     }
     return p->failed ? TLS_FAILED : done > 0 ? (ssize_t)done : result;
