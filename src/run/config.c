@@ -60,6 +60,9 @@ const struct option train_settings[] = {
          "grow: the probability with which a gradient makes a row for a new id"),
     SECONDS("rows-unused", rows_unused, 0, 1e9,
             "grow: rows that nobody has used for so long may go; 0: none for that"),
+    CHOICE("rows-move", rows_move, "auto|yes|no",
+           "shard: rows go to hosts that come, and from those that leave; auto: over tcp, "
+           "but for --rows grow and --rows-age"),
     TEXT("rows-shares", rows_shares,
          "shard: how the rows are parted among the ranks, as 2,1,1; equal parts where "
          "it is not given"),
@@ -126,6 +129,7 @@ static const struct use {
     {"rows-age", "tables", "shard"},
     {"rows-ahead", "tables", "shard"},
     {"rows-shares", "tables", "shard"},
+    {"rows-move", "tables", "shard"},
     {"table-memory", "rows", "grow"},
     {"rows-admit", "rows", "grow"},
     {"rows-unused", "rows", "grow"},

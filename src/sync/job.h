@@ -28,6 +28,7 @@ struct owners {
     char *shares;                       /* of the rows, as options have them; NULL: equal */
     int n_shares;                       /* ranks that have one; 0: see shares */
     bool moves;                         /* as options have them */
+    int holds;                          /* of hold, before there is a service */
     uint64_t lost[OWNED_SLICES / 64];   /* ranks that the thread knows to be gone */
     struct service service;
     bool made, runs;                    /* the service; its thread */

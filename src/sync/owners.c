@@ -222,9 +222,10 @@ static descant_status let_move(struct descant *job, const struct link_place *at)
         return log_fail(&job->log, DESCANT_UNSUPPORTED, "owned_moves: %s", why);
     for (int k = 0; k < n; k++)
         shares[k] = share_of(job, k, false);
-    return moves_init(&o->service, &options)
-               ? DESCANT_OK
-               : log_fail(&job->log, DESCANT_MEMORY, "no memory for rows that move");
+    if (!moves_init(&o->service, &options))
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory for rows that move");
+    atomic_store(&o->service.moves->holds, o->holds);
+    return DESCANT_OK;
 }
 
 /* One block for all tables. */
@@ -632,17 +633,43 @@ descant_status descant_owned_next(struct descant *job, int table, uint64_t *at,
 
 descant_status descant_owned_hold(struct descant *job, int hold)
 {
-    descant_status status = check(job, "descant_owned_hold");
+    bool open = job && *job->parent && atomic_load(&job->state) == JOB_OPEN;
+    descant_status status = open ? job_check(job, JOB_OPEN, "descant_owned_hold")
+                                 : check(job, "descant_owned_hold");
 
     if (status != DESCANT_OK)
         return status;
     struct service *s = &job->owners.service;
+    if (open)
+        job->owners.holds += hold ? 1 : -1;
     if (!job->owners.runs || !s->moves)
         return DESCANT_OK;
     moves_hold(s, hold != 0);
     if (hold)
         wait_for(s, &s->moves->still, UINT64_MAX);
     return owners_lost(job, DESCANT_OK);
+}
+
+descant_status descant_owned_parts(struct descant *job, int n, int *parts, int *moved)
+{
+    descant_status status = check(job, "descant_owned_parts");
+
+    if (status == DESCANT_OK && (n < 0 || (n && !parts)))
+        status = log_fail(&job->log, DESCANT_INVALID,
+                          "descant_owned_parts: nowhere to put them");
+    if (status != DESCANT_OK)
+        return status;
+    struct service *s = &job->owners.service;
+    int changed = 0;
+    gate_in(s);
+    for (int k = 0; k < n; k++)
+        parts[k] = (int)owned_slices(&s->map, k);
+    for (int slice = 0; slice < OWNED_SLICES; slice++)
+        changed += s->map.epoch[slice] != 0;
+    gate_out(s);
+    if (moved)
+        *moved = changed;
+    return DESCANT_OK;
 }
 
 descant_status descant_owned_set(struct descant *job, int table, const uint64_t *rows,
