@@ -701,8 +701,8 @@ END_TEST
 
 /* --- cuts --- */
 
-/* A run of some ranks: parts of rows that move, pushes on their way, files on disk, ranks that come,
- * leave and die. Whatever happens in which order, a cut's shards have each part once, with all that
+/* A run of some ranks: parts of rows that move, pushes on their way, files on disk, ranks that
+ * come, leave and die. Whatever happens in which order, a cut's shards have each part once, with all that
  * was pushed before it was ordered, FILE and FILE.previous have their shards, and all end. */
 enum { RANKS = 5, PARTS = 6, CUTS = 40 };
 enum presence { AWAY, CONNECTED, SHOWN, LEAVES, LEFT_IT, DEAD };
@@ -1090,7 +1090,7 @@ START_TEST(who_has_no_rows_is_waited_for_while_it_is_there)
     ck_assert_int_eq(who, 1);
     m[1].settled = 8;
     ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_SETTLED);
-    ck_assert_int_eq(judged(&o, m, ".x.", "x..", false, &who), CUT_MISSING);    /* another has them */
+    ck_assert_int_eq(judged(&o, m, ".x.", "x..", false, &who), CUT_MISSING);
     m[1].parts = 2;
     ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_MISSING);
     m[1].parts = 4;

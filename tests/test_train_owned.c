@@ -157,7 +157,7 @@ START_TEST(what_cannot_be_is_said)
     o.on_term = ON_TERM_LEAVE;
     o.rows_move = ROWS_MOVE_NO;
     ck_assert_int_ne(train(&o, &result), 0);
-    says("--on-term leave needs --tables replicate, or rows that move (--rows-move)");
+    says("--on-term leave needs --tables replicate, or rows that move (--rows-move yes)");
     o = of_job();
     o.rows_move = ROWS_MOVE_YES;
     o.rows_age = 1;

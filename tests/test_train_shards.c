@@ -620,6 +620,7 @@ START_TEST(hosts_come_and_leave)
     o = options_of(&how);
     o.epochs = 1000000;
     o.checkpoint_every = 0.02;
+    o.rows_move = ROWS_MOVE_YES;
     o.batch = 16;
     begin_all(&o, 3);
     wait_file(in_folder("model.safetensors.previous"));

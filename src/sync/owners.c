@@ -14,6 +14,7 @@
 #define SLEEP_NS UINT64_C(100000000)
 #define SERVE_NS UINT64_C(5000000)
 #define LOOK_NS UINT64_C(1000000)
+#define STUCK_NS UINT64_C(1000000000)
 
 /* Over a link that wakes nobody: the thread looks again after so long. */
 enum { LOOK_LEAST_NS = 20000, LOOK_MOST_NS = 1000000 };
@@ -424,6 +425,19 @@ static size_t has_slices(struct service *s)
     return n;
 }
 
+/* Until this rank has no rows, or nobody may take them for a second. */
+static void wait_away(struct service *s, uint64_t until_ns)
+{
+    uint64_t now = clock_now_ns(), taken_ns = now;
+
+    while (!atomic_load(&s->moves->away) && !atomic_load(&s->status) && now < until_ns &&
+           now - taken_ns < STUCK_NS) {
+        clock_sleep_until(now + LOOK_NS);
+        now = clock_now_ns();
+        taken_ns = atomic_load(&s->moves->stuck) ? taken_ns : now;
+    }
+}
+
 /* Until that is so, or the time is over, or the service has failed. */
 static void wait_for(struct service *s, const _Atomic bool *so, uint64_t until_ns)
 {
@@ -442,7 +456,7 @@ descant_status owners_leave(struct descant *job, uint64_t until_ns)
         return log_fail(&job->log, DESCANT_UNSUPPORTED, "rank %d owns rows of tables, "
                         "and cannot leave before the others: set owned_moves", s->rank);
     moves_leave(s);
-    wait_for(s, &s->moves->away, until_ns);
+    wait_away(s, until_ns);
     if (atomic_load(&s->moves->away))
         return DESCANT_OK;
     if (atomic_load(&s->status))

@@ -148,7 +148,7 @@ static descant_status check_tables(const struct train_options *o, const struct l
     if (o->tables != TABLES_REPLICATE && o->on_term == ON_TERM_LEAVE && !owned_moves(o))
         return log_fail(log, DESCANT_INVALID,
                         "--on-term leave needs --tables replicate, or rows that move "
-                        "(--rows-move): a rank that owns rows of tables cannot leave "
+                        "(--rows-move yes): a rank that owns rows of tables cannot leave "
                         "before the end");
     return DESCANT_OK;
 }

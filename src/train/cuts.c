@@ -41,7 +41,7 @@ struct cuts {
     struct cut_self self;
     struct cut_order given;             /* where this rank leads */
     bool leads;
-    bool over;                          /* there are no more cuts, or this rank has left */
+    bool over;                          /* no more cuts, or this rank has left */
     float mark_row[CUT_FLOATS], order_row[CUT_FLOATS];  /* as they are in the table */
     float seen_row[CUT_FLOATS];         /* the order as it came last */
     struct descant_rows *batch;         /* of the look that is under way, */
@@ -329,7 +329,7 @@ static bool lead(struct cuts *c)
     pthread_mutex_lock(&c->mutex);
     uint64_t cut = c->cut;
     pthread_mutex_unlock(&c->mutex);
-    if (cut && !c->leads)               /* the rank before this one has come again */
+    if (cut && !others_is_first(c->t))  /* the rank before this one has come again */
         tell(c, CUT_FAILED, c->t->rank);
     if (!cut || !c->leads || given->cut != cut)
         return true;

@@ -374,8 +374,9 @@ static void advise_on_tables(struct trainer *t, descant_status status)
         log_fail(&t->log, status, "--tables auto goes by a host's free memory, cores and "
                  "workers, and has not chosen the same on all hosts: give all of them "
                  "--tables shard, or --tables replicate");
-    if (status == DESCANT_UNSUPPORTED && t->owned && t->moves)
-        log_fail(&t->log, status, "the rows of tables cannot move: give --rows-move no");
+    if (status == DESCANT_UNSUPPORTED && strstr(descant_last_error(), "owned_moves: "))
+        log_fail(&t->log, status, "the rows of tables cannot move here: leave out "
+                 "--rows-move");
     if (status == DESCANT_MEMORY && t->owned)
         log_fail(&t->log, status, "the rows that this rank owns do not fit: %s, or more "
                  "ranks, make them fewer, and --rows-shares gives this one less",

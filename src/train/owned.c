@@ -9,8 +9,6 @@
 
 #include <math.h>
 
-enum { OWNED_COPIED = 8191 };           /* floats of a record that moves (docs/owners.md) */
-
 /* Of the bytes that are free on a machine, the tables may take so many. */
 #define MOST_SHARE 0.8
 
@@ -106,17 +104,6 @@ bool owned_suits(struct trainer *t)
     if (model_shape(t->model)->grows)
         return true;
     return tables == TABLES_SHARD || has_owners(t);
-}
-
-/* Rows move where the library lets them. Who knows the link by --job alone knows that it
- * is TCP; a record is a row, with one float more under fm, and at most as much state. */
-bool owned_moves(const struct train_options *o)
-{
-    bool can = o->over_tcp && o->rows >= 0 && !(o->rows_age > 0) &&
-               2 * (o->width + 1) <= OWNED_COPIED;
-
-    return o->tables != TABLES_REPLICATE && o->model != MODEL_MLP &&
-           (o->rows_move == ROWS_MOVE_YES || (o->rows_move == ROWS_MOVE_AUTO && can));
 }
 
 _Static_assert((int)DESCANT_ROWS_F32 == 0 && (int)DESCANT_ROWS_BF16 == 1 &&

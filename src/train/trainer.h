@@ -226,7 +226,12 @@ struct data_options trainer_data(struct trainer *t); /* as it is read to train o
 /* Whether they are to, once the model is known. */
 bool owned_suits(struct trainer *t);
 /* Whether they may move, once they are. */
-bool owned_moves(const struct train_options *o);
+static inline bool owned_moves(const struct train_options *o)
+{
+    return o->rows_move == ROWS_MOVE_YES && o->tables != TABLES_REPLICATE &&
+           o->model != MODEL_MLP;
+}
+
 descant_status owned_declare(struct trainer *t);
 struct tables_at owned_tables_at(const struct trainer *t);
 
