@@ -365,13 +365,19 @@ DESCANT_API descant_status descant_rows_settle(struct descant *job);
  * can take what another one has saved. Let no trainer fetch before all have set theirs:
  * what was pushed to a row is overwritten (descant_agree_any waits for all), and a rank
  * that has a copy of it may read that for the table's age. What is pushed while another
- * thread calls next may be in a record or not. */
+ * thread calls next may be in a record or not.
+ *
+ * With options.owned_moves. hold 1: from its return on no rows come to this rank, or go,
+ * until it calls with 0 as often. So rows that all ranks save between the two, each those
+ * that it owns, are all. Before start it returns at once, and rows stay where they are at
+ * the start. parts: sets parts[k], for k < n, to how many of the 1,024 parts of all rows
+ * rank k owns, as this rank knows now; *moved: how many have ever had another owner than
+ * at the start. On one machine rank 0 stands for all. */
 DESCANT_API descant_status descant_owned_floats(struct descant *job, int table,
                                                 size_t *floats);
-/* With options.owned_moves. hold 1: from its return on no rows come to this rank, or go,
- * until it calls with 0 as often. So rows that all ranks save between the two, each those
- * that it owns, are all. */
 DESCANT_API descant_status descant_owned_hold(struct descant *job, int hold);
+DESCANT_API descant_status descant_owned_parts(struct descant *job, int n, int *parts,
+                                               int *moved);
 DESCANT_API descant_status descant_owned_ranks(struct descant *job, int *ranks);
 DESCANT_API descant_status descant_owned_next(struct descant *job, int table,
                                               uint64_t *at, size_t room, uint64_t *rows,

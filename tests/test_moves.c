@@ -248,6 +248,30 @@ START_TEST(an_owner_may_be_met_last)
 }
 END_TEST
 
+/* What the old owner had sent before it gave the slice comes behind what the new one sends. */
+START_TEST(an_old_owner_begins_late)
+{
+    struct {
+        struct ask_head head;
+        struct moves_entry entry;
+    } begin = {{.kind = ASK_BEGIN, .n = 1, .rate = 1}, {.slice = 7, .rank = 2, .epoch = 2}};
+    const char *why = NULL;
+
+    open_moving(0, 3, 0, 1e3);
+    rows_run(10000000);
+    struct service *s = &rows_sides[0].service;
+    ck_assert(moves_heard(s, 2, (const unsigned char *)&begin, sizeof begin, &why));
+    begin.entry.epoch = 0;
+    ck_assert(moves_heard(s, 1, (const unsigned char *)&begin, sizeof begin, &why));
+    ck_assert_int_eq(s->moves->slices[7].from, 2);
+    ck_assert(moves_change(s, 8, 2, 2, false));
+    begin.entry.slice = 8;
+    ck_assert(moves_heard(s, 1, (const unsigned char *)&begin, sizeof begin, &why));
+    ck_assert_int_ne(s->moves->slices[8].from, 1);
+    rows_close_world();
+}
+END_TEST
+
 /* What a rank had asked the giver of a slice comes before its OPEN, but not where the giver has
  * died; then the owner's word is enough. One that has ended properly had passed all on. */
 START_TEST(a_slice_opens_without_its_giver_only_where_that_died)
@@ -460,6 +484,7 @@ int main(void)
     tcase_add_loop_test(worlds, ranks_come_and_leave, 0, seeds);
     tcase_add_loop_test(worlds, a_rank_reads_its_own_pushes, 0, seeds / 2);
     tcase_add_test(worlds, an_owner_may_be_met_last);
+    tcase_add_test(worlds, an_old_owner_begins_late);
     tcase_add_loop_test(worlds, a_slice_opens_without_its_giver_only_where_that_died, 0, 3);
     tcase_add_loop_test(worlds, one_that_ends_keeps_nobody, 0, seeds);
     tcase_add_loop_test(worlds, replicas_take_the_rows_of_the_dead, 0, seeds / 2);

@@ -675,7 +675,7 @@ START_TEST(older_ones_are_removed_and_no_others)
     static const char *const go[] = {
         "m.st.rows-00001-1-of-3.safetensors", "m.st.rows-00003-1-of-3.safetensors",
         "m.st.rows-00003-3-of-4.safetensors", "m.st.rows-00003-2-of-3.safetensors",
-        "m.st.rows-00009-1-of-2.safetensors.tmp"};
+        "m.st.rows-00004-1-of-2.safetensors.tmp", "m.st.rows-00002-2-of-2.safetensors.tmp"};
     static const char *const stay[] = {
         "m.st.rows-00002-1-of-3.safetensors", "m.st.rows-00005-1-of-3.safetensors",
         "m.st.rows-00003-0-of-3.safetensors",
@@ -689,47 +689,70 @@ START_TEST(older_ones_are_removed_and_no_others)
     for (int k = 0; k < N(stay); k++)
         touch(stay[k]);
     ck_assert_uint_eq(shards_last(file()), 5);
-    shards_tidy(file(), 0, 2, 4, kept, 2);
+    shards_tidy(file(), 4, kept, 2);
     for (int k = 0; k < N(go); k++)
         ck_assert_msg(!is_there(go[k]), "%s is left", go[k]);
     for (int k = 0; k < N(stay); k++)
         ck_assert_msg(is_there(stay[k]), "%s is gone", stay[k]);
-    shards_tidy(in_folder("no/folder"), 0, 2, 4, kept, 2);
+    shards_tidy(in_folder("no/folder"), 4, kept, 2);
     ck_assert_uint_eq(shards_last(in_folder("no/folder")), 0);
 }
 END_TEST
 
 /* --- cuts --- */
 
-/* A run of some ranks, of which the first `owners` own rows: pushes on their way, files on disk.
- * Whatever happens in which order, a cut's shards have all that was pushed before it was ordered,
- * FILE and FILE.previous have their shards, and all end. */
-enum { RANKS = 4, CUTS = 40 };
+/* A run of some ranks: parts of rows that move, pushes on their way, files on disk, ranks that
+ * come, leave and die. Whatever happens in which order, a cut's shards have each part once, with all that
+ * was pushed before it was ordered, FILE and FILE.previous have their shards, and all end. */
+enum { RANKS = 5, PARTS = 6, CUTS = 40 };
+enum presence { AWAY, CONNECTED, SHOWN, LEAVES, LEFT_IT, DEAD };
 
 struct rank {
-    bool runs, dead, looked;            /* looked: it has a view */
-    struct cut_mark mine;
+    enum presence is;                   /* CONNECTED: it may get rows, and has no mark yet */
+    bool runs, looked, holds;           /* looked: it has a view; holds: nothing is given */
+    struct cut_mark mine, shown;
+    struct cut_self self;
     struct cut_order view;
-    uint64_t tidied;
-    int pushed[RANKS], stepped[RANKS];  /* by owner */
+    int pushed[PARTS], stepped[PARTS];
 };
 
 static struct world {
     struct rng rng;
-    int n, owners;
+    int n, leader;
     struct rank ranks[RANKS];
+    int owner[PARTS], from[PARTS];              /* from: it is on its way to its owner; -1 */
     struct cut_order order, last_order;         /* the row; as it was before its last change */
-    struct cut_mark marks[RANKS];
-    int at_order[RANKS][RANKS];                 /* pushed when the cut was ordered */
+    int at_order[RANKS][PARTS];                 /* pushed when the cut was ordered */
     uint64_t cut, tidy;                         /* under way; to be ordered */
     uint64_t file, previous;                    /* generations that FILE and FILE.previous name */
-    bool files[CUTS + 2][RANKS];
-    int made, failed, wanted;
+    int files[CUTS + 2][RANKS][PARTS];          /* parts in the shards of each rank */
+    int made, failed, wanted, moved, came, left, missed;
 } w;
 
 static int roll(int n)
 {
     return (int)(rng_next(&w.rng) % (uint64_t)n);
+}
+
+static bool alive(const struct rank *r)
+{
+    return r->is == CONNECTED || r->is == SHOWN || r->is == LEAVES;
+}
+
+static int parts_of(int rank)
+{
+    int n = 0;
+    for (int p = 0; p < PARTS; p++)
+        n += w.owner[p] == rank;
+    return n;
+}
+
+static bool gives_any(int rank)
+{
+    for (int p = 0; p < PARTS; p++)
+        if (w.from[p] == rank)
+            return true;
+    return false;
 }
 
 /* As a reader may find a row that is being changed: each number as it is, or as it was. */
@@ -738,7 +761,10 @@ static void see_order(struct cut_order *to)
     const struct cut_order *is = &w.order, *was = roll(2) ? &w.last_order : is;
     *to = *is;
     to->cut = roll(2) ? is->cut : was->cut;
+    to->settle = roll(2) ? is->settle : was->settle;
+    to->round = roll(2) ? is->round : was->round;
     to->write = roll(2) ? is->write : was->write;
+    to->done = roll(2) ? is->done : was->done;
     to->tidy = roll(2) ? is->tidy : was->tidy;
     to->over = roll(2) ? is->over : was->over;
     for (int k = 0; k < 2; k++)
@@ -754,45 +780,63 @@ static void change_order(struct cut_order to)
 static void write_shard_of(int rank)
 {
     struct rank *r = &w.ranks[rank];
-    /* one of a cut that has failed with another rank may come late */
-    for (int other = 0; other < w.n; other++)
-        if (!w.ranks[other].dead && r->view.write == w.cut)
-            ck_assert_int_ge(w.ranks[other].stepped[rank], w.at_order[other][rank]);
+    for (int p = 0; p < PARTS; p++) {
+        if (w.owner[p] != rank)
+            continue;
+        ck_assert_int_eq(w.from[p], -1);
+        for (int other = 0; other < w.n; other++)
+            if (alive(&w.ranks[other]))
+                ck_assert_int_ge(w.ranks[other].stepped[p], w.at_order[other][p]);
+    }
+    ck_assert_int_eq(parts_of(rank), (int)r->mine.parts);
     if (roll(20) == 0) {
         r->mine.failed = r->view.write;
-    } else {
-        r->mine.written = r->view.write;
-        w.files[r->view.write][rank] = true;
+        return;
     }
+    r->mine.written = r->view.write;
+    for (int p = 0; p < PARTS; p++)
+        w.files[r->view.write][rank][p] = w.owner[p] == rank;
 }
 
-static void tidy(int rank)
+static void tidy(struct rank *r)
 {
-    struct rank *r = &w.ranks[rank];
     for (uint64_t c = 1; c <= r->view.tidy; c++)
         if (c != r->view.kept[0] && c != r->view.kept[1])
-            w.files[c][rank] = false;
-    r->tidied = r->view.tidy;
+            memset(w.files[c], 0, sizeof w.files[c]);
+    r->self.tidied = r->view.tidy;
 }
 
 /* A look that has been made, another one for the details, and what follows. */
 static void act(int rank)
 {
     struct rank *r = &w.ranks[rank];
-    bool owns = rank < w.owners;
-    if (cut_act(&r->view, &r->mine, r->tidied, owns) == CUT_RESTS)
+    r->self.led = true;
+    if (cut_act(&r->view, &r->mine, &r->self) == CUT_RESTS)
         return;
     see_order(&r->view);
-    switch (cut_act(&r->view, &r->mine, r->tidied, owns)) {
-    case CUT_SETTLES:
+    switch (cut_act(&r->view, &r->mine, &r->self)) {
+    case CUT_HOLDS:
+        r->holds = true;
+        if (gives_any(rank))            /* it waits, and looks again */
+            return;
+        r->self.holds = r->mine.held = r->view.cut;
+        break;
+    case CUT_SETTLES:                   /* each owner has answered: what it gave has come */
+        for (int p = 0; p < PARTS; p++)
+            w.from[p] = w.owner[p] == rank ? -1 : w.from[p];
         memcpy(r->stepped, r->pushed, sizeof r->stepped);
-        r->mine.settled = r->view.cut;
+        r->mine.settled = r->view.round;
+        r->mine.parts = (uint64_t)parts_of(rank);
         break;
     case CUT_WRITES:
         write_shard_of(rank);
         break;
+    case CUT_RELEASES:
+        r->holds = false;
+        r->self.holds = 0;
+        break;
     case CUT_TIDIES:
-        tidy(rank);
+        tidy(r);
         break;
     case CUT_ENDS:
         r->runs = false;
@@ -800,7 +844,7 @@ static void act(int rank)
     case CUT_RESTS:
         break;
     }
-    w.marks[rank] = r->mine;
+    r->shown = r->mine;
 }
 
 static void order_one(void)
@@ -812,33 +856,9 @@ static void order_one(void)
     change_order(o);
 }
 
-static void lead(void)
+static void end_cut(struct cut_order o)
 {
-    bool lost[RANKS];
-    int who;
-    struct cut_order o = w.order;
-    for (int k = 0; k < w.n; k++)
-        lost[k] = w.ranks[k].dead;
-    switch (cut_judge(w.cut, w.marks, lost, w.n, w.owners, &who)) {
-    case CUT_SETTLING:
-        ck_assert(who < w.n);
-        return;
-    case CUT_SETTLED:
-        o.write = w.cut;
-        change_order(o);
-        return;
-    case CUT_WRITTEN:
-        for (int k = 0; k < w.owners; k++)
-            ck_assert(w.files[w.cut][k]);
-        w.previous = w.file;
-        w.file = w.cut;
-        w.made++;
-        break;
-    case CUT_FAILED:
-        ck_assert_uint_eq(w.marks[who].failed, w.cut);
-        w.failed++;
-        break;
-    }
+    o.done = w.cut;
     o.kept[0] = w.file;
     o.kept[1] = w.previous;
     change_order(o);                    /* the details first */
@@ -846,58 +866,171 @@ static void lead(void)
     w.cut = 0;
 }
 
+static int times_in(uint64_t cut, int part)
+{
+    int n = 0;
+    for (int k = 0; k < w.n; k++)
+        n += w.files[cut][k][part];
+    return n;
+}
+
+static void lead(void)
+{
+    struct cut_mark marks[RANKS];
+    bool lost[RANKS], owns[RANKS];
+    const struct cut_ranks ranks = {marks, lost, owns, w.n, false, PARTS};
+    int who;
+    struct cut_order o = w.order;
+    for (int k = 0; k < w.n; k++) {
+        marks[k] = w.ranks[k].shown;
+        lost[k] = w.ranks[k].is == DEAD || (w.ranks[k].is == LEFT_IT && roll(2));
+        owns[k] = w.ranks[k].is >= SHOWN && parts_of(k) && roll(4);  /* as it has heard */
+    }
+    switch (cut_judge(&w.order, &ranks, &who)) {
+    case CUT_HOLDING:
+    case CUT_SETTLING:
+    case CUT_WRITING:
+        ck_assert(who < w.n);
+        return;
+    case CUT_MISSING:
+        w.missed++;
+        o.round++;
+        change_order(o);
+        return;
+    case CUT_HELD:
+        o.settle = w.cut;
+        o.round++;
+        change_order(o);
+        return;
+    case CUT_SETTLED:
+        o.write = w.cut;
+        change_order(o);
+        return;
+    case CUT_WRITTEN:
+        for (int p = 0; p < PARTS; p++)
+            ck_assert_int_eq(times_in(w.cut, p), 1);
+        w.previous = w.file;
+        w.file = w.cut;
+        w.made++;
+        break;
+    case CUT_FAILED:
+        ck_assert_uint_eq(marks[who].failed, w.cut);
+        w.failed++;
+        break;
+    }
+    end_cut(o);
+}
+
+/* A part begins to go, or arrives. */
+static void move_one(void)
+{
+    int p = roll(PARTS), from = w.owner[p], to = roll(w.n);
+    if (w.from[p] >= 0) {
+        w.from[p] = -1;
+        w.moved++;
+    } else if (to != from && !w.ranks[from].holds &&
+               (w.ranks[to].is == CONNECTED || w.ranks[to].is == SHOWN)) {
+        w.owner[p] = to;
+        w.from[p] = from;
+    }
+}
+
+/* Ranks other than the leader come, leave once they have no rows, and die without rows. */
+static void come_or_go(int rank)
+{
+    struct rank *r = &w.ranks[rank];
+    bool has = parts_of(rank) || gives_any(rank);
+    if (rank == w.leader)
+        return;
+    if (r->is == AWAY && !w.order.over) {
+        r->is = CONNECTED;
+        w.came++;
+    } else if (r->is == CONNECTED) {
+        r->is = SHOWN;
+        r->self.tidied = w.order.tidy;
+        r->runs = r->mine.there = r->shown.there = true;
+    } else if (r->is == SHOWN && roll(8) == 0) {
+        r->is = LEAVES;
+    } else if (r->is == LEAVES && !has) {
+        r->is = LEFT_IT;
+        r->runs = r->shown.there = false;
+        w.left++;
+    } else if (r->is == SHOWN && !has && roll(8) == 0) {
+        r->is = DEAD;
+        r->runs = false;
+    }
+}
+
+static void lead_on(void)
+{
+    if (w.tidy) {
+        struct cut_order o = w.order;
+        o.tidy = w.tidy;
+        w.tidy = 0;
+        change_order(o);
+    } else if (w.cut) {
+        lead();
+    } else if (w.made + w.failed < w.wanted) {
+        order_one();
+    } else if (!w.order.over) {
+        struct cut_order o = w.order;
+        o.over = true;
+        change_order(o);
+    }
+}
+
 static void step_world(void)
 {
-    int rank = roll(w.n);
+    int rank = roll(w.n), part = roll(PARTS);
     struct rank *r = &w.ranks[rank];
-    switch (roll(4)) {
+    switch (roll(6)) {
     case 0:
-        r->pushed[roll(w.owners)]++;
+        r->pushed[part] += r->is == SHOWN;
         break;
     case 1:
-        rank = roll(w.owners);
-        r->stepped[rank] += r->stepped[rank] < r->pushed[rank];
+        r->stepped[part] += r->stepped[part] < r->pushed[part];
         break;
     case 2:
-        if (r->looked && r->runs && !r->dead)
+        if (r->looked && r->runs)
             act(rank);
         else
             see_order(&r->view);
         r->looked = !r->looked;
         break;
+    case 3:
+        move_one();
+        break;
+    case 4:
+        if (roll(20) == 0)
+            come_or_go(rank);
+        break;
     default:
-        if (w.tidy) {
-            struct cut_order o = w.order;
-            o.tidy = w.tidy;
-            w.tidy = 0;
-            change_order(o);
-        } else if (w.cut) {
-            lead();
-        } else if (w.made + w.failed < w.wanted) {
-            order_one();
-        } else if (!w.order.over) {
-            change_order((struct cut_order){w.order.cut, w.order.write, w.order.tidy, 0,
-                                            {w.order.kept[0], w.order.kept[1]}, true});
-        }
+        lead_on();
     }
-    if (rank >= w.owners && roll(300) == 0)     /* one without rows is killed */
-        w.ranks[rank].dead = true;
-    for (int k = 0; k < w.owners; k++)
-        ck_assert((!w.file || w.files[w.file][k]) && (!w.previous || w.files[w.previous][k]));
+    for (int p = 0; p < PARTS; p++)
+        ck_assert((!w.file || times_in(w.file, p) == 1) &&
+                  (!w.previous || times_in(w.previous, p) == 1));
 }
 
 START_TEST(each_cut_has_what_was_pushed_before_it)
 {
-    int made = 0, failed = 0, killed = 0;
+    int made = 0, failed = 0, came = 0, left = 0, moved = 0, missed = 0;
     for (uint64_t seed = 0; seed < 2000; seed++) {
         memset(&w, 0, sizeof w);
         rng_init(&w.rng, seed);
         w.n = 1 + roll(RANKS);
-        w.owners = 1 + roll(w.n);
         w.wanted = 1 + roll(12);
-        for (int k = 0; k < w.n; k++) {
-            w.ranks[k].runs = true;
-            w.marks[k].there = w.ranks[k].mine.there = true;
+        w.leader = roll(w.n);
+        for (int k = 0; k < w.n; k++)
+            if (k == w.leader || roll(2)) {
+                w.ranks[k].is = SHOWN;
+                w.ranks[k].runs = w.ranks[k].mine.there = w.ranks[k].shown.there = true;
+            }
+        for (int p = 0; p < PARTS; p++) {
+            w.from[p] = -1;
+            do
+                w.owner[p] = roll(w.n);
+            while (w.ranks[w.owner[p]].is != SHOWN);
         }
         int steps = 0, runs = 1;
         while (runs) {
@@ -905,29 +1038,101 @@ START_TEST(each_cut_has_what_was_pushed_before_it)
             step_world();
             runs = 0;
             for (int k = 0; k < w.n; k++)
-                runs += w.ranks[k].runs && !w.ranks[k].dead;
+                runs += w.ranks[k].runs;
         }
-        for (int k = 0; k < w.n; k++)
-            killed += w.ranks[k].dead;
         made += w.made;
         failed += w.failed;
+        came += w.came;
+        left += w.left;
+        moved += w.moved;
+        missed += w.missed;
     }
-    ck_assert(made > 5000 && failed > 500 && killed > 100);
+    ck_assert_msg(made > 5000 && failed > 500 && came > 500 && left > 100 && moved > 5000 &&
+                  missed > 50, "%d %d %d %d %d %d", made, failed, came, left, moved, missed);
 }
 END_TEST
 
-/* A rank without rows that is lost, or has left, or any of them after finish. */
+/* Each state of a cut, by marks that are written out. */
+static enum cut_state judged(const struct cut_order *o, const struct cut_mark *marks,
+                             const char *lost, const char *owns, bool finished, int *who)
+{
+    bool is_lost[3], is_owner[3];
+    const struct cut_ranks ranks = {marks, is_lost, is_owner, 3, finished, 8};
+    for (int k = 0; k < 3; k++) {
+        is_lost[k] = lost[k] == 'x';
+        is_owner[k] = owns[k] == 'x';
+    }
+    return cut_judge(o, &ranks, who);
+}
+
 START_TEST(who_has_no_rows_is_waited_for_while_it_is_there)
 {
-    const struct cut_mark marks[] = {{true, 3, 2, 0, 0}, {true, 2, 2, 0, 0}, {false, 0, 0, 0, 0}};
-    const bool none[3] = {false}, one[] = {false, true, false}, all[] = {true, true, true};
+    struct cut_mark m[] = {{.there = true, .held = 3}, {.there = true, .held = 2}, {.held = 1}};
+    struct cut_order o = {.cut = 3, .settle = 2, .round = 7};
     int who;
-    ck_assert_int_eq(cut_judge(3, marks, none, 3, 1, &who), CUT_SETTLING);
+    ck_assert_int_eq(judged(&o, m, "...", "x..", false, &who), CUT_HOLDING);
     ck_assert_int_eq(who, 1);
-    ck_assert_int_eq(cut_judge(3, marks, one, 3, 1, &who), CUT_SETTLED);
-    ck_assert_int_eq(cut_judge(3, marks, all, 3, 1, &who), CUT_SETTLED);
-    ck_assert_int_eq(cut_judge(3, marks, all, 3, 2, &who), CUT_SETTLING);
+    ck_assert_int_eq(judged(&o, m, ".x.", "x..", false, &who), CUT_HELD);
+    ck_assert_int_eq(judged(&o, m, "...", "x..", true, &who), CUT_HELD);    /* after finish */
+    ck_assert_int_eq(judged(&o, m, "...", "xx.", true, &who), CUT_HOLDING);
+    ck_assert_int_eq(judged(&o, m, ".x.", "x.x", false, &who), CUT_HOLDING);   /* no mark yet */
+    ck_assert_int_eq(who, 2);
+    ck_assert_int_eq(judged(&o, m, ".x.", "xx.", false, &who), CUT_FAILED);
     ck_assert_int_eq(who, 1);
+    o.settle = 3;
+    o.round = 8;
+    m[1].held = 3;
+    m[0].settled = 8;
+    m[1].settled = 7;
+    m[0].parts = 5;
+    m[1].parts = 3;
+    ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_SETTLING);
+    ck_assert_int_eq(who, 1);
+    m[1].settled = 8;
+    ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_SETTLED);
+    ck_assert_int_eq(judged(&o, m, ".x.", "x..", false, &who), CUT_MISSING);
+    m[1].parts = 2;
+    ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_MISSING);
+    m[1].parts = 4;
+    ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_MISSING);
+    m[1].parts = 3;
+    o.write = 3;
+    m[0].written = 3;
+    ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_WRITING);
+    ck_assert_int_eq(who, 1);
+    ck_assert_int_eq(judged(&o, m, ".x.", "xx.", false, &who), CUT_FAILED);
+    ck_assert_int_eq(who, 1);
+    ck_assert_int_eq(judged(&o, m, "x..", "xx.", false, &who), CUT_WRITING);    /* first all end */
+    m[1].written = 3;
+    ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_WRITTEN);
+    ck_assert_int_eq(judged(&o, m, "x..", "xx.", false, &who), CUT_FAILED);
+    ck_assert_int_eq(who, 0);
+    m[2] = (struct cut_mark){.there = true};            /* it comes, and is not waited for */
+    ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_WRITTEN);
+    m[1].failed = 3;
+    ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_FAILED);
+    ck_assert_int_eq(who, 1);
+}
+END_TEST
+
+/* A rank that gives orders and is lost lets the rows of the others move on. */
+START_TEST(a_rank_that_is_not_led_lets_go)
+{
+    const struct cut_order o = {.cut = 3, .settle = 3, .round = 8};
+    struct cut_mark m = {.there = true, .held = 3, .settled = 7};
+    struct cut_self self = {.holds = 3, .led = true};
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_SETTLES);
+    self.led = false;
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_RELEASES);
+    self.holds = 0;
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_RESTS);
+    self.led = true;
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_HOLDS);
+    const struct cut_order over = {.cut = 3, .settle = 3, .round = 8, .done = 3, .over = true};
+    self.holds = 3;
+    ck_assert_int_eq(cut_act(&over, &m, &self), CUT_RELEASES);
+    self.holds = 0;
+    ck_assert_int_eq(cut_act(&over, &m, &self), CUT_ENDS);
 }
 END_TEST
 
@@ -935,18 +1140,19 @@ START_TEST(orders_and_marks_travel_as_floats)
 {
     const float none[] = {NAN, -1, INFINITY, 16777216.0f, 1e30f, -INFINITY};
     float row[CUT_FLOATS];
-    struct cut_order o = {0xfffffe, 0xfffffd, 0xfffffc, UINT64_C(0xfedcba987654),
-                          {1, 2, 0xffffff, 4, 5}, true};
+    struct cut_order o = {0xfffffe, 0xfffffd, 0xfffffc, 0xfffffb, 0xfffffa, 0xfffff9,
+                          UINT64_C(0xfedcba987654), {1, 2, 0xffffff, 4, 5}, true};
     cut_put_order(&o, row);
     struct cut_order back = cut_get_order(row);
-    ck_assert(back.cut == o.cut && back.write == o.write && back.tidy == o.tidy &&
+    ck_assert(back.cut == o.cut && back.settle == o.settle && back.round == o.round &&
+              back.write == o.write && back.done == o.done && back.tidy == o.tidy &&
               back.id == o.id && back.over);
     ck_assert_mem_eq(back.kept, o.kept, sizeof o.kept);
-    struct cut_mark m = {true, 7, 0xffffff, 9, UINT64_C(1) << 40}, again;
+    struct cut_mark m = {true, 8, 7, 0xffffff, 9, 1024, UINT64_C(1) << 40}, again;
     cut_put_mark(&m, row);
     again = cut_get_mark(row);
-    ck_assert(again.there && again.settled == 7 && again.written == 0xffffff &&
-              again.failed == 9 && again.rows == m.rows);
+    ck_assert(again.there && again.held == 8 && again.settled == 7 && again.written == 0xffffff &&
+              again.failed == 9 && again.parts == 1024 && again.rows == m.rows);
     for (int k = 0; k < N(none); k++) {
         for (int i = 0; i < CUT_FLOATS; i++)
             row[i] = none[k];
@@ -983,6 +1189,7 @@ int main(void)
     TCase *cuts = new_case("cuts", 60);
     tcase_add_test(cuts, each_cut_has_what_was_pushed_before_it);
     tcase_add_test(cuts, who_has_no_rows_is_waited_for_while_it_is_there);
+    tcase_add_test(cuts, a_rank_that_is_not_led_lets_go);
     tcase_add_test(cuts, orders_and_marks_travel_as_floats);
     return run_cases(shards, grown, cuts, NULL);
 }

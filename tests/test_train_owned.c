@@ -155,8 +155,14 @@ START_TEST(what_cannot_be_is_said)
     ck_assert(!strstr(strstr(said, "that grows") + 1, "that grows"));   /* once */
     o = of_job();
     o.on_term = ON_TERM_LEAVE;
+    o.rows_move = ROWS_MOVE_NO;
     ck_assert_int_ne(train(&o, &result), 0);
-    says("--on-term leave needs --tables replicate");
+    says("--on-term leave needs --tables replicate, or rows that move (--rows-move yes)");
+    o = of_job();
+    o.rows_move = ROWS_MOVE_YES;
+    o.rows_age = 1;
+    ck_assert_int_ne(train(&o, &result), 0);
+    says("--rows-move yes needs --rows-age 0");
 }
 END_TEST
 
@@ -288,10 +294,11 @@ START_TEST(an_owner_that_is_killed_ends_the_job)
 }
 END_TEST
 
-/* Who owns rows cannot leave before the others. */
+/* Whose rows stay cannot leave before the others. */
 START_TEST(all_end_when_one_is_told_to)
 {
     struct train_options o = of_job();
+    o.rows_move = ROWS_MOVE_NO;
     o.epochs = 1000000;
     begin_all(&o);
     wait_heeding(pids, TRAINERS);

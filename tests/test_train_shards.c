@@ -5,12 +5,13 @@
 #include "harness/tcp.h"
 #include "harness/training.h"
 #include "run/shards.h"
+#include "train/trainer.h"
 
 #include <glob.h>
 #include <signal.h>
 #include <sys/resource.h>
 
-enum { MOST = 3 };
+enum { MOST = 4 };
 
 static pid_t pids[MOST];
 static rlim_t room_of_rank_1;           /* of a file; 0: any */
@@ -53,26 +54,30 @@ static struct train_options options_of(const struct how *how)
     return o;
 }
 
-static void begin_all(const struct train_options *o, int ranks)
+/* Rank k of a job that begins with so many; 0: a machine's trainers. */
+static void begin_one(const struct train_options *o, int k, int ranks)
 {
+    char number[2] = {(char)('0' + k), 0}, size[2] = {(char)('0' + ranks), 0};
     struct rlimit all, less;
-    char size[2] = {(char)('0' + ranks), 0};
-    unlink(said_file);
     ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &all), 0);
     less = all;
     less.rlim_cur = room_of_rank_1;
-    for (int k = 0; k < (ranks ? ranks : 1); k++) {
-        char number[2] = {(char)('0' + k), 0};
-        if (ranks) {
-            setenv("RANK", number, 1);
-            setenv("WORLD_SIZE", size, 1);
-        }
-        setrlimit(RLIMIT_FSIZE, k == 1 && room_of_rank_1 ? &less : &all);
-        pids[k] = begin(o);
-        setrlimit(RLIMIT_FSIZE, &all);
+    if (ranks) {
+        setenv("RANK", number, 1);
+        setenv("WORLD_SIZE", size, 1);
     }
+    setrlimit(RLIMIT_FSIZE, k == 1 && room_of_rank_1 ? &less : &all);
+    pids[k] = begin(o);
+    setrlimit(RLIMIT_FSIZE, &all);
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
+}
+
+static void begin_all(const struct train_options *o, int ranks)
+{
+    unlink(said_file);
+    for (int k = 0; k < (ranks ? ranks : 1); k++)
+        begin_one(o, k, ranks);
 }
 
 static void end_all(int ranks, int with)
@@ -132,6 +137,15 @@ static const char *shard_name(const char *of, int k)
     return path;
 }
 
+/* Those that own rows: so many shards there are. */
+static size_t owners(const struct how *how)
+{
+    size_t n = 0;
+    for (int k = 0; k < how->ranks; k++)
+        n += train_share(how->shares, k) > 0;
+    return how->ranks ? n : 1;
+}
+
 /* --- from some ranks to others --- */
 
 static const struct {
@@ -158,9 +172,8 @@ START_TEST(a_run_goes_on_with_the_same_model)
     struct train_options o = options_of(before);
     double first = run_to_end(before, &o);
     like(evaluated(model_file), first);
-    int n = before->ranks ? before->ranks : 1;
     ck_assert_uint_eq(files_like(".rows-00001-*-of-*"),
-                      before->tables == TABLES_SHARD ? (size_t)n : 0);
+                      before->tables == TABLES_SHARD ? owners(before) : 0);
     o = options_of(then);
     o.resume = true;
     like(run_to_end(then, &o), first);
@@ -174,8 +187,7 @@ START_TEST(a_run_goes_on_with_the_same_model)
     ck_assert_double_gt(examples_kept(), 1.9 * ROWS);
     like(evaluated(model_file), better);
     ck_assert_uint_eq(files_like("*.tmp"), 0);
-    n = then->ranks ? then->ranks : 1;
-    ck_assert_uint_eq(files_like(".rows-*"), then->tables == TABLES_SHARD ? 2 * (size_t)n : 0);
+    ck_assert_uint_eq(files_like(".rows-*"), then->tables == TABLES_SHARD ? 2 * owners(then) : 0);
 }
 END_TEST
 
@@ -537,6 +549,107 @@ START_TEST(resume_needs_no_model)
 }
 END_TEST
 
+/* --- rows that move --- */
+
+/* How many rows the checkpoint has; each is in one shard, once. */
+static size_t rows_kept(const char *of)
+{
+    static bool found[26 * 2000];
+    struct safetensors *file;
+    struct shards s;
+    struct shard shard;
+    size_t all = 0;
+    memset(found, 0, sizeof found);
+    ck_assert_int_eq(safetensors_open(&file, of, NULL), DESCANT_OK);
+    ck_assert_int_eq(shards_of(file, of, &s, NULL), DESCANT_OK);
+    for (int k = 0; k < s.n; k++) {
+        ck_assert_int_eq(shard_open(&shard, &s, of, k, NULL, NULL), DESCANT_OK);
+        ck_assert_uint_eq(shard.n, s.rows[k]);
+        for (size_t i = 0; i < shard.n; i++) {
+            ck_assert_msg(!found[shard.rows[i]], "row %llu comes twice",
+                          (unsigned long long)shard.rows[i]);
+            found[shard.rows[i]] = true;
+        }
+        all += shard.n;
+        shard_close(&shard);
+    }
+    safetensors_close(file);
+    return all;
+}
+
+/* Generations of FILE so far. */
+static uint64_t generation(void)
+{
+    struct safetensors *file;
+    struct shards s = {0};
+    if (safetensors_open(&file, model_file, NULL) != DESCANT_OK)
+        return 0;
+    shards_of(file, model_file, &s, NULL);
+    safetensors_close(file);
+    return s.generation;
+}
+
+static void wait_cuts(uint64_t more)
+{
+    uint64_t from = generation();
+    WAIT_UNTIL(generation() >= from + more, "%s", (read_said(), said));
+}
+
+static void leave(int rank)
+{
+    kill(pids[rank], SIGTERM);
+    int status = end_within(pids[rank], 40);
+    ck_assert_msg(status == 0, "trainer %d leaves with %d: %s", rank, status, said);
+}
+
+/* Three hosts train; one comes and one leaves, again and again checkpoints are made. Each has each
+ * row once, and in the end as many as one trainer has by the same data. Two hosts go on. */
+enum { MANY = 60000 };
+
+START_TEST(hosts_come_and_leave)
+{
+    static const int leaves[] = {1, 0};
+    struct how how = {3, TABLES_SHARD, NULL, false}, two = {2, TABLES_SHARD, NULL, false};
+    struct train_options o = options_of(&(struct how){0, TABLES_SHARD, NULL, false});
+    struct train_result r;
+    ck_assert_int_eq(program("gen ctr --rows %d --categories 1000 --out %s", MANY, clicks), 0);
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    size_t rows = rows_kept(model_file);
+    unlink(model_file);
+    unlink(log_file);
+    o = options_of(&how);
+    o.epochs = 1000000;
+    o.checkpoint_every = 0.02;
+    o.rows_move = ROWS_MOVE_YES;
+    o.batch = 16;
+    begin_all(&o, 3);
+    wait_file(in_folder("model.safetensors.previous"));
+    begin_one(&o, 3, 3);
+    wait_cuts(2);
+    wait_heeding(pids, 4);
+    leave(leaves[_i]);
+    wait_cuts(2);
+    for (int k = 0; k < 4; k++)
+        if (k != leaves[_i])
+            kill(pids[k], SIGTERM);
+    for (int k = 0; k < 4; k++)
+        if (k != leaves[_i])
+            ck_assert_int_eq(end_within(pids[k], 40), 143);
+    ck_assert_uint_eq(rows_kept(model_file), rows);
+    ck_assert_ptr_nonnull(strstr(shard_name(model_file, 2), "-3-of-3.safetensors"));
+    ck_assert_uint_eq(files_like("*.tmp"), 0);
+    ck_assert_double_gt(logged("summary", "rows_moved"), 100);
+    o = options_of(&two);
+    o.resume = true;
+    double had = examples_kept();
+    o.epochs = (int64_t)(had / MANY) + 1;
+    double loss = run_to_end(&two, &o);
+    ck_assert_msg(!strstr(said, "anew"), "%s", said);
+    ck_assert_double_lt(loss, best + 0.12);
+    ck_assert_uint_eq(rows_kept(model_file), rows);
+}
+END_TEST
+
 /* --- on the way --- */
 
 static void kill_them(int ranks)
@@ -737,7 +850,7 @@ int main(void)
     make_clicks();
     TCase *moves_case = new_case("moves", 60), *files = new_case("files", 60),
           *grown = new_case("grown", 60), *kills = new_case("kills", 60),
-          *faults = new_case("faults", 60);
+          *faults = new_case("faults", 60), *coming = new_case("coming", 60);
     tcase_add_checked_fixture(moves_case, set_up, remove_folder);
     tcase_add_loop_test(moves_case, a_run_goes_on_with_the_same_model, 0, N(moves));
     tcase_add_checked_fixture(files, set_up, remove_folder);
@@ -754,6 +867,8 @@ int main(void)
     tcase_add_test(grown, a_bad_merged_file_is_refused);
     tcase_add_test(grown, less_memory_is_told);
     tcase_add_test(grown, info_tells_of_collisions);
+    tcase_add_checked_fixture(coming, set_up, remove_folder);
+    tcase_add_loop_test(coming, hosts_come_and_leave, 0, 2);
     tcase_add_checked_fixture(kills, set_up, remove_folder);
     tcase_add_loop_test(kills, a_killed_run_goes_on, 0, 6);
     tcase_add_checked_fixture(faults, set_up, remove_folder);
@@ -764,5 +879,5 @@ int main(void)
     tcase_add_loop_test(faults, a_full_disk_on_one_host_is_told, 0, 2);
     tcase_add_loop_test(faults, a_torn_shard_is_not_gone_on_from, 0, 4);
 #endif
-    return run_cases(moves_case, files, grown, kills, faults, NULL);
+    return run_cases(moves_case, files, grown, coming, kills, faults, NULL);
 }

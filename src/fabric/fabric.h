@@ -506,8 +506,8 @@ struct notes {
     pthread_mutex_t lock;       /* of the rest */
     int n;
     struct fabric_note list[NOTES];
-    /* a bit for each rank that has gone before its end, and has not come again;
-       relaxed */
+    /* a bit for each rank that has gone before its end, without descant_part, and has not
+       come again; relaxed */
     _Atomic uint64_t gone[NOTES_RANKS / 64];
 };
 

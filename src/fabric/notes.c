@@ -40,8 +40,7 @@ static void mark(struct notes *notes, enum descant_event_kind kind, int rank)
 
     if (kind == DESCANT_EVENT_JOINED)
         atomic_fetch_and_explicit(word, ~bit, memory_order_relaxed);
-    else if (kind == DESCANT_EVENT_LOST || kind == DESCANT_EVENT_LEFT ||
-             kind == DESCANT_EVENT_UNFINISHED)
+    else if (kind == DESCANT_EVENT_LOST || kind == DESCANT_EVENT_UNFINISHED)
         atomic_fetch_or_explicit(word, bit, memory_order_relaxed);
 }
 

@@ -73,6 +73,7 @@ static bool join(struct service *s, int from, const struct moves_entry *e, bool 
         return moves_say(s, e->rank, ASK_REFUSED, e, 1, 0, 0);
     moves_comes(s, e->slice, e->rank);
     of->complete = of->joined = true;
+    of->begun = e->epoch;
     return moves_say(s, e->rank, ASK_FOLLOWED, e, 1, 0, 0);
 }
 
@@ -136,7 +137,11 @@ static bool hear_begin(struct service *s, int from, const struct moves_entry *e,
 {
     struct moving *of = &s->moves->slices[e->slice];
 
+    if (e->epoch < s->map.epoch[e->slice] ||    /* it has given it away since then */
+        (of->from != NOBODY && e->epoch < of->begun))
+        return moves_say(s, from, ASK_REFUSED, e, 1, 0, 0);
     of->joined = false;
+    of->begun = e->epoch;
     if (of->from == from)               /* all that it has, or newer, comes again */
         return true;
     if (of->from != NOBODY)

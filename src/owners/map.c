@@ -68,8 +68,9 @@ size_t owned_of_each(const struct owned *table, uint64_t *rows)
     size_t owners = owned_owners(table->map), of_them = 0, n = 0;
 
     for (uint64_t row = 0; owned_has(table, row); row++) {
-        if (of_them == owners && row >= OWNED_SLICES)
-            break;              /* each slice has come */
+        /* each slice has come; of an owner that has gone all are shut */
+        if (row >= OWNED_SLICES && (!table->shape.grows || of_them == owners))
+            break;
         int slice = owned_slice(table, row), owner = table->map->owner[slice];
         if (!table->map->shut[slice] && (found[owner] || of_them == owners))
             continue;

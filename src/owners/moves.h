@@ -105,6 +105,7 @@ struct moving {
     int owed;                           /* so many; or it has claimed it, and some have
                                            not heard it */
     int from;                           /* who sends it to this rank; NOBODY */
+    uint32_t begun;                     /* from: as the owner of this epoch */
     bool complete;                      /* from: all has come */
     bool joined;                        /* from: as a replica that came with the slice */
     int giver;                          /* who has given it to its owner, and may still

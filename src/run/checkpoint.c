@@ -147,10 +147,11 @@ bool checkpoint_wants(const struct checkpoint *c, int k)
 
     if (c->owners == 0)
         return true;
-    if (c->rank >= c->owners)
+    if (c->owner < 0)
         return false;
-    bool same = c->owners == c->shards.n && checkpoint_same(c, "rows-shares", &was, &is);
-    return !same || c->rank == k;
+    bool same = c->owners == c->shards.n && !c->shards.moved &&
+                checkpoint_same(c, "rows-shares", &was, &is);
+    return !same || c->owner == k;
 }
 
 /* The file, and its shards, as far as can be seen without reading all of them. One that

@@ -56,8 +56,9 @@ struct checkpoint {
     const char *path;               /* as it was named */
     const struct told *told;        /* this run's; NULL: nothing goes on from it */
     const struct log *log;
-    int rank, owners;               /* shards with rows of this rank are wanted, of so
-                                       many ranks that own rows; 0: all are */
+    int owner, owners;              /* shards with rows of this one are wanted, of so many
+                                       ranks that own rows at the start; -1: none are; of
+                                       0: all are */
     struct shards shards;           /* as the file has them */
 };
 

@@ -60,6 +60,9 @@ const struct option train_settings[] = {
          "grow: the probability with which a gradient makes a row for a new id"),
     SECONDS("rows-unused", rows_unused, 0, 1e9,
             "grow: rows that nobody has used for so long may go; 0: none for that"),
+    CHOICE("rows-move", rows_move, "no|yes",
+           "shard: rows go to hosts that come, and from those that leave, over tcp; not "
+           "with --rows grow or --rows-age"),
     TEXT("rows-shares", rows_shares,
          "shard: how the rows are parted among the ranks, as 2,1,1; equal parts where "
          "it is not given"),
@@ -96,7 +99,7 @@ const struct option train_settings[] = {
     SECONDS("start-s", start_s, 0.1, 1e6, "seconds to wait for the other trainers"),
     CHOICE("on-term", on_term, "auto|leave|all",
            "SIGTERM to one trainer: it leaves and the others go on, or all end; auto: "
-           "leave over tcp, else all"),
+           "leave over tcp, but where rows of tables stay, else all"),
     CHOICE("final", final, "auto|local|mean|central", "which version is the final model"),
     INT("eval-every", eval_every, 0, 1e15,
         "examples between evaluations; 0: at the end only"),
@@ -126,6 +129,7 @@ static const struct use {
     {"rows-age", "tables", "shard"},
     {"rows-ahead", "tables", "shard"},
     {"rows-shares", "tables", "shard"},
+    {"rows-move", "tables", "shard"},
     {"table-memory", "rows", "grow"},
     {"rows-admit", "rows", "grow"},
     {"rows-unused", "rows", "grow"},

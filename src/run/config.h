@@ -14,6 +14,7 @@
 
 enum train_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum train_tables { TABLES_REPLICATE, TABLES_SHARD, TABLES_AUTO };
+enum train_rows_move { ROWS_MOVE_NO, ROWS_MOVE_YES };
 enum train_on_term { ON_TERM_AUTO, ON_TERM_LEAVE, ON_TERM_ALL };
 enum train_final { FINAL_AUTO, FINAL_LOCAL, FINAL_MEAN, FINAL_CENTRAL };
 
@@ -33,6 +34,7 @@ struct train_options {
     int64_t table_memory;           /* up to so many bytes */
     double rows_admit, rows_unused, rows_age;
     int tables;                     /* enum train_tables */
+    int rows_move;                  /* enum train_rows_move */
     const char *rows_shares;        /* as descant_options.owned_shares */
     int rows_wire;                  /* 0: the plan's; 1 + enum descant_rows_wire */
     const char *bottom, *top;       /* "512,256,64" */

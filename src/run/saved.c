@@ -103,7 +103,7 @@ void saved_model(const char *path, int *model)
 {
     const struct option *s = option_find(train_settings, n_train_settings, "model", 5);
     /* of another rank than the one that owns rows: no shard need be there */
-    struct checkpoint c = {.path = path, .rank = 1, .owners = 1};
+    struct checkpoint c = {.path = path, .owner = -1, .owners = 1};
 
     if (checkpoint_open(&c, false) != DESCANT_OK)
         return;                 /* resume.c logs the failure */

@@ -58,6 +58,7 @@ descant_status shards_of(const struct safetensors *file, const char *path,
             return log_fail(log, DESCANT_CORRUPT, "%s: what it says of its shards, "
                             "\"%.100s\" for %zu, was not written by descant train", path,
                             text, n);
+        s.moved = safetensors_text(file, "moved") != NULL;
     }
     *out = s;
     return DESCANT_OK;
@@ -138,8 +139,7 @@ static bool among(uint64_t x, const uint64_t *list, size_t n)
     return false;
 }
 
-void shards_tidy(const char *beside, int rank, int size, uint64_t last,
-                 const uint64_t *kept, size_t n_kept)
+void shards_tidy(const char *beside, uint64_t last, const uint64_t *kept, size_t n_kept)
 {
     struct folder f;
     char path[2 * PATH_MAX];
@@ -151,9 +151,7 @@ void shards_tidy(const char *beside, int rank, int size, uint64_t last,
     if (!folder_open(&f, beside))
         return;
     while ((name = folder_next(&f, &generation, &k, &whole)) != NULL) {
-        if (!whole && (k - 1) % size != rank)
-            continue;
-        if (whole && (generation > last || among(generation, kept, n_kept)))
+        if (generation > last || (whole && among(generation, kept, n_kept)))
             continue;
         snprintf(path, sizeof path, "%s%s", f.path, name);
         unlink(path);

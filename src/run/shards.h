@@ -30,6 +30,8 @@ struct shards {
     int n;                      /* 0: FILE has its tables itself */
     char base[NAME_MAX + 1];    /* FILE's name as it was written, without its folder */
     const uint64_t *rows;       /* (n) of each shard; in FILE, or the caller's */
+    bool moved;                 /* rows were with other ranks than at the start: the text
+                                   "moved" */
 };
 
 /* The tables, as one. */
@@ -68,11 +70,9 @@ descant_status shard_write(const struct shards *s, const char *beside, int k,
                            const struct shard_source *source, uint64_t *n,
                            const struct log *log);
 
-/* Removes from FILE's folder generations up to `last` but those `kept`, and, of the
- * shards whose turn among `size` ranks is `rank`'s, what a killed writer has left: that
- * of another rank's may be under way. */
-void shards_tidy(const char *beside, int rank, int size, uint64_t last,
-                 const uint64_t *kept, size_t n_kept);
+/* Removes from FILE's folder generations up to `last` but those `kept`, and what a killed
+ * writer has left of any up to `last`: later ones may be under way. */
+void shards_tidy(const char *beside, uint64_t last, const uint64_t *kept, size_t n_kept);
 /* The highest generation of which FILE's folder has a shard; 0: none. */
 uint64_t shards_last(const char *beside);
 

@@ -31,6 +31,7 @@ struct owners {
     double replica_s;
     uint64_t known[OWNED_SLICES];       /* the thread's: of each rank, the process that
                                            the job has known to be there: its generation */
+    int holds;                          /* of hold, before there is a service */
     struct service service;
     bool made, runs;                    /* the service; its thread */
     pthread_t thread;

@@ -14,6 +14,7 @@
 #define SLEEP_NS UINT64_C(100000000)
 #define SERVE_NS UINT64_C(5000000)
 #define LOOK_NS UINT64_C(1000000)
+#define STUCK_NS UINT64_C(1000000000)
 
 /* Over a link that wakes nobody: the thread looks again after so long. */
 enum { LOOK_LEAST_NS = 20000, LOOK_MOST_NS = 1000000 };
@@ -228,9 +229,10 @@ static descant_status let_move(struct descant *job, const struct link_place *at)
         return log_fail(&job->log, DESCANT_UNSUPPORTED, "owned_moves: %s", why);
     for (int k = 0; k < n; k++)
         shares[k] = share_of(job, k, false);
-    return moves_init(&o->service, &options)
-               ? DESCANT_OK
-               : log_fail(&job->log, DESCANT_MEMORY, "no memory for rows that move");
+    if (!moves_init(&o->service, &options))
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory for rows that move");
+    atomic_store(&o->service.moves->holds, o->holds);
+    return DESCANT_OK;
 }
 
 /* One block for all tables. */
@@ -442,6 +444,19 @@ static size_t has_slices(struct service *s)
     return n;
 }
 
+/* Until this rank has no rows, or nobody may take them for a second. */
+static void wait_away(struct service *s, uint64_t until_ns)
+{
+    uint64_t now = clock_now_ns(), taken_ns = now;
+
+    while (!atomic_load(&s->moves->away) && !atomic_load(&s->status) && now < until_ns &&
+           now - taken_ns < STUCK_NS) {
+        clock_sleep_until(now + LOOK_NS);
+        now = clock_now_ns();
+        taken_ns = atomic_load(&s->moves->stuck) ? taken_ns : now;
+    }
+}
+
 /* Until that is so, or the time is over, or the service has failed. */
 static void wait_for(struct service *s, const _Atomic bool *so, uint64_t until_ns)
 {
@@ -460,7 +475,7 @@ descant_status owners_leave(struct descant *job, uint64_t until_ns)
         return log_fail(&job->log, DESCANT_UNSUPPORTED, "rank %d owns rows of tables, "
                         "and cannot leave before the others: set owned_moves", s->rank);
     moves_leave(s);
-    wait_for(s, &s->moves->away, until_ns);
+    wait_away(s, until_ns);
     if (atomic_load(&s->moves->away))
         return DESCANT_OK;
     if (atomic_load(&s->status))
@@ -651,17 +666,43 @@ descant_status descant_owned_next(struct descant *job, int table, uint64_t *at,
 
 descant_status descant_owned_hold(struct descant *job, int hold)
 {
-    descant_status status = check(job, "descant_owned_hold");
+    bool open = job && *job->parent && atomic_load(&job->state) == JOB_OPEN;
+    descant_status status = open ? job_check(job, JOB_OPEN, "descant_owned_hold")
+                                 : check(job, "descant_owned_hold");
 
     if (status != DESCANT_OK)
         return status;
     struct service *s = &job->owners.service;
+    if (open)
+        job->owners.holds += hold ? 1 : -1;
     if (!job->owners.runs || !s->moves)
         return DESCANT_OK;
     moves_hold(s, hold != 0);
     if (hold)
         wait_for(s, &s->moves->still, UINT64_MAX);
     return owners_lost(job, DESCANT_OK);
+}
+
+descant_status descant_owned_parts(struct descant *job, int n, int *parts, int *moved)
+{
+    descant_status status = check(job, "descant_owned_parts");
+
+    if (status == DESCANT_OK && (n < 0 || (n && !parts)))
+        status = log_fail(&job->log, DESCANT_INVALID,
+                          "descant_owned_parts: nowhere to put them");
+    if (status != DESCANT_OK)
+        return status;
+    struct service *s = &job->owners.service;
+    int changed = 0;
+    gate_in(s);
+    for (int k = 0; k < n; k++)
+        parts[k] = (int)owned_slices(&s->map, k);
+    for (int slice = 0; slice < OWNED_SLICES; slice++)
+        changed += s->map.epoch[slice] != 0;
+    gate_out(s);
+    if (moved)
+        *moved = changed;
+    return DESCANT_OK;
 }
 
 descant_status descant_owned_set(struct descant *job, int table, const uint64_t *rows,

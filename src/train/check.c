@@ -105,6 +105,19 @@ bool train_shares_good(const char *text)
     }
 }
 
+double train_share(const char *text, int rank)
+{
+    double share;
+    const char *end = ",";
+
+    if (!text)
+        return 1;
+    for (; *end == ',' && real_read(text, &share, &end); text = end + 1)
+        if (rank-- == 0)
+            return share;
+    return 0;
+}
+
 /* Rows that have owners. */
 static descant_status check_tables(const struct train_options *o, const struct log *log)
 {
@@ -124,10 +137,19 @@ static descant_status check_tables(const struct train_options *o, const struct l
         return log_fail(log, DESCANT_INVALID,
                         "--rows grow needs --table-memory: the bytes that tables may "
                         "take");
-    if (o->tables != TABLES_REPLICATE && o->on_term == ON_TERM_LEAVE)
+    if (o->rows < 0 && o->rows_move == ROWS_MOVE_YES)
         return log_fail(log, DESCANT_INVALID,
-                        "--on-term leave needs --tables replicate: a rank that owns "
-                        "rows of tables cannot leave before the end");
+                        "--rows-move yes: rows of tables that grow (--rows grow) stay "
+                        "where they are");
+    if (o->rows_age > 0 && o->rows_move == ROWS_MOVE_YES)
+        return log_fail(log, DESCANT_INVALID,
+                        "--rows-move yes needs --rows-age 0: a rank that moves rows "
+                        "keeps no copies of them");
+    if (o->tables != TABLES_REPLICATE && o->on_term == ON_TERM_LEAVE && !owned_moves(o))
+        return log_fail(log, DESCANT_INVALID,
+                        "--on-term leave needs --tables replicate, or rows that move "
+                        "(--rows-move yes): a rank that owns rows of tables cannot leave "
+                        "before the end");
     return DESCANT_OK;
 }
 

@@ -6,36 +6,85 @@
 #define PART UINT64_C(0xffffff)         /* of a number that takes two floats */
 #define EXACT 16777216.0f
 
-enum cut_act cut_act(const struct cut_order *order, const struct cut_mark *mine,
-                     uint64_t tidied, bool owns)
+/* It may write no shard of a cut whose rounds it has not been through: so it has held. */
+static bool is_to_write(const struct cut_order *order, const struct cut_mark *mine)
 {
-    uint64_t tried = mine->written > mine->failed ? mine->written : mine->failed;
+    return order->write == order->cut && order->write > order->done &&
+           mine->written < order->write && mine->failed < order->write &&
+           cut_writes(order, mine);
+}
 
-    if (owns && order->tidy > tidied)
+enum cut_act cut_act(const struct cut_order *order, const struct cut_mark *mine,
+                     const struct cut_self *self)
+{
+    bool open = order->cut > order->done && self->led;
+
+    if (order->tidy > self->tidied)
         return CUT_TIDIES;
-    if (order->cut > mine->settled)
+    if (self->holds && (order->done >= self->holds || !self->led))
+        return CUT_RELEASES;
+    if (open && self->holds < order->cut)
+        return CUT_HOLDS;
+    if (open && order->settle == order->cut && order->round > mine->settled)
         return CUT_SETTLES;
-    if (owns && order->write == order->cut && order->write > tried)
+    if (open && is_to_write(order, mine))
         return CUT_WRITES;
     return order->over ? CUT_ENDS : CUT_RESTS;
 }
 
-enum cut_state cut_judge(uint64_t cut, const struct cut_mark *marks, const bool *lost,
-                         int n, int owners, int *who)
+bool cut_writes(const struct cut_order *order, const struct cut_mark *mark)
 {
-    for (*who = 0; *who < n; ++*who) {
-        const struct cut_mark *m = &marks[*who];
-        bool counts = *who < owners || (m->there && !lost[*who]);
-        if (counts && m->settled < cut)
-            return CUT_SETTLING;
+    return mark->parts > 0 && mark->held == order->cut && mark->settled >= order->round;
+}
+
+static enum cut_state judge_written(const struct cut_order *order,
+                                    const struct cut_ranks *r, int *who)
+{
+    int failed = -1;
+
+    for (*who = 0; *who < r->n; ++*who) {
+        const struct cut_mark *m = &r->marks[*who];
+        if (!cut_writes(order, m))
+            continue;
+        bool lost = r->lost[*who];
+        if (!lost && m->written < order->cut && m->failed < order->cut)
+            return CUT_WRITING;
+        failed = failed < 0 && (lost || m->failed == order->cut) ? *who : failed;
     }
-    for (*who = 0; *who < owners; ++*who)
-        if (marks[*who].failed == cut)
+    if (failed >= 0)
+        *who = failed;
+    return failed < 0 ? CUT_WRITTEN : CUT_FAILED;
+}
+
+enum cut_state cut_judge(const struct cut_order *order, const struct cut_ranks *r,
+                         int *who)
+{
+    bool settles = order->settle == order->cut;
+    int unsettled = -1;
+    uint64_t parts = 0;
+
+    if (order->write == order->cut)
+        return judge_written(order, r, who);
+    for (*who = 0; *who < r->n; ++*who)
+        if (r->owns[*who] && r->lost[*who])
             return CUT_FAILED;
-    for (*who = 0; *who < owners; ++*who)
-        if (marks[*who].written < cut)
-            return CUT_SETTLED;
-    return CUT_WRITTEN;
+    for (*who = 0; *who < r->n; ++*who) {
+        const struct cut_mark *m = &r->marks[*who];
+        bool there = m->there && !r->lost[*who] && !r->finished;
+        if (!r->owns[*who] && !there)
+            continue;
+        if (m->held < order->cut)
+            return CUT_HOLDING;
+        if (m->settled < order->round && unsettled < 0)
+            unsettled = *who;
+    }
+    if (settles && unsettled >= 0)
+        *who = unsettled;
+    for (int k = 0; k < r->n; k++)
+        parts += cut_writes(order, &r->marks[k]) && !r->lost[k] ? r->marks[k].parts : 0;
+    return !settles           ? CUT_HELD
+           : unsettled >= 0   ? CUT_SETTLING
+           : parts == r->parts ? CUT_SETTLED : CUT_MISSING;
 }
 
 /* --- as floats --- */
@@ -68,7 +117,10 @@ void cut_put_order(const struct cut_order *order, float *row)
 {
     memset(row, 0, CUT_FLOATS * sizeof *row);
     put(&row, order->cut);
+    put(&row, order->settle);
+    put(&row, order->round);
     put(&row, order->write);
+    put(&row, order->done);
     put(&row, order->tidy);
     put_long(&row, order->id);
     for (int k = 0; k < CUT_KEPT; k++)
@@ -80,7 +132,10 @@ struct cut_order cut_get_order(const float *row)
 {
     struct cut_order o = {.cut = get(&row)};
 
+    o.settle = get(&row);
+    o.round = get(&row);
     o.write = get(&row);
+    o.done = get(&row);
     o.tidy = get(&row);
     o.id = get_long(&row);
     for (int k = 0; k < CUT_KEPT; k++)
@@ -93,9 +148,11 @@ void cut_put_mark(const struct cut_mark *mark, float *row)
 {
     memset(row, 0, CUT_FLOATS * sizeof *row);
     put(&row, mark->there);
+    put(&row, mark->held);
     put(&row, mark->settled);
     put(&row, mark->written);
     put(&row, mark->failed);
+    put(&row, mark->parts);
     put_long(&row, mark->rows);
 }
 
@@ -103,9 +160,11 @@ struct cut_mark cut_get_mark(const float *row)
 {
     struct cut_mark m = {.there = get(&row) > 0};
 
+    m.held = get(&row);
     m.settled = get(&row);
     m.written = get(&row);
     m.failed = get(&row);
+    m.parts = get(&row);
     m.rows = get_long(&row);
     return m;
 }

@@ -7,9 +7,10 @@
  * its row has now, and pushes the difference to what it is to have, at a rate of 1: whole
  * numbers below 2^24, so the sum is exact.
  *
- * The thread alone uses the job's rows. The keeper of the first rank, or at the end its
- * main thread, hands it orders, and waits for the outcome; the mutex guards what both
- * use. */
+ * The thread alone uses the table. The keeper of the first rank, or at the end its main
+ * thread, hands it what is wanted, and waits for the outcome; the mutex guards what both
+ * use. A rank that comes to be the first goes on from the order that the one before has
+ * given, which had settled it before it left. */
 #include "train/cuts.h"
 
 #include "run/tick.h"
@@ -34,29 +35,38 @@ struct cuts {
     int table;
     /* the thread's: */
     struct view view;
-    bool lost[MARKS];
+    bool lost[MARKS], owns[MARKS];
+    int parts[MARKS], moved;            /* of all rows, as this rank knows */
     struct cut_mark mine;
-    uint64_t tidied;
-    bool over;                          /* the first rank has said so */
+    struct cut_self self;
+    struct cut_order given;             /* where this rank leads */
+    bool leads;
+    bool over;                          /* no more cuts, or this rank has left */
     float mark_row[CUT_FLOATS], order_row[CUT_FLOATS];  /* as they are in the table */
+    float seen_row[CUT_FLOATS];         /* the order as it came last */
     struct descant_rows *batch;         /* of the look that is under way, */
     uint64_t asked[N_ROWS];             /* (n_asked) and its rows */
     size_t n_asked;
     uint32_t rest_ns;                   /* until the next look */
-    /* of both threads of the first rank: */
+    /* of both threads: */
     pthread_mutex_t mutex;              /* guards these: */
-    pthread_cond_t moved;
-    struct cut_order order;             /* to be given */
-    bool changed;                       /* it has not been given yet */
+    pthread_cond_t moved_on;
+    struct cut_order wanted;            /* cut, id, tidy, kept and over, to be given */
+    bool changed;                       /* they have not been given yet */
     uint64_t cut;                       /* that the other thread waits for; 0: it has its
                                            outcome, */
     enum cut_state outcome;             /* this, */
     int who;                            /* by that rank, */
-    uint64_t rows[MARKS];               /* and with these */
+    uint64_t rows[MARKS];               /* with these rows of each shard, */
+    int n;                              /* of so many, */
+    bool any_moved;                     /* of rows that have moved since the start */
+    uint64_t last;                      /* cut that was ordered, as seen */
     bool ended;                         /* the thread, */
     descant_status status;              /* with this, */
     char why[LOG_LINE];                 /* for that reason */
-    bool finished;                      /* this rank, so that owners alone count */
+    bool finished;                      /* this rank, so that owners alone count, */
+    bool ends;                          /* and it makes no more cuts */
+    bool leaves;                        /* it has parted: the thread says so, and ends */
     bool stop;                          /* it goes without finish: the thread ends */
     bool started;                       /* the main thread's */
 };
@@ -69,7 +79,7 @@ descant_status cuts_declare(struct trainer *t, cuts_write *write)
     if (!c)
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for checkpoints in shards");
     pthread_mutex_init(&c->mutex, NULL);
-    tick_init(&c->moved);
+    tick_init(&c->moved_on);
     if (t->rank >= MARKS)
         return log_fail(&t->log, DESCANT_BAD_RANK,
                         "rank %d: --tables shard with --checkpoint has room for %d ranks",
@@ -83,11 +93,6 @@ descant_status cuts_declare(struct trainer *t, cuts_write *write)
 }
 
 /* --- rows --- */
-
-static bool is_first(const struct cuts *c)
-{
-    return c->t->rank == 0;
-}
 
 static bool push_row(struct cuts *c, uint64_t row, float *is, const float *to)
 {
@@ -110,6 +115,7 @@ static bool give_mark(struct cuts *c)
     float row[CUT_FLOATS];
 
     details.rows = c->mine.rows;
+    details.parts = c->mine.parts;
     cut_put_mark(&details, row);
     if (!push_row(c, (uint64_t)c->t->rank, c->mark_row, row) ||
         descant_rows_settle(c->t->job) != DESCANT_OK)
@@ -118,18 +124,18 @@ static bool give_mark(struct cuts *c)
     return push_row(c, (uint64_t)c->t->rank, c->mark_row, row);
 }
 
-static bool give_order(struct cuts *c, const struct cut_order *order)
+static bool give_order(struct cuts *c)
 {
     struct cut_order details = cut_get_order(c->order_row);
     float row[CUT_FLOATS];
 
-    details.id = order->id;
-    memcpy(details.kept, order->kept, sizeof details.kept);
+    details.id = c->given.id;
+    memcpy(details.kept, c->given.kept, sizeof details.kept);
     cut_put_order(&details, row);
     if (!push_row(c, ROW_OF_ORDER, c->order_row, row) ||
         descant_rows_settle(c->t->job) != DESCANT_OK)
         return false;
-    cut_put_order(order, row);
+    cut_put_order(&c->given, row);
     return push_row(c, ROW_OF_ORDER, c->order_row, row);
 }
 
@@ -154,37 +160,89 @@ static bool take(struct cuts *c)
 
     if (descant_rows_wait(c->t->job, c->batch, &block) != DESCANT_OK)
         return false;
+    memcpy(c->seen_row, block, sizeof c->seen_row);
     c->view.order = cut_get_order(block);
     for (size_t k = 1; k < c->n_asked; k++)
         c->view.marks[c->asked[k]] = cut_get_mark(block + k * CUT_FLOATS);
     if (!c->mine.there)                 /* of a process of this rank before this one */
         memcpy(c->mark_row, block + CUT_FLOATS, sizeof c->mark_row);
+    pthread_mutex_lock(&c->mutex);
+    c->last = c->view.order.cut;
+    pthread_mutex_unlock(&c->mutex);
     return descant_rows_drop(c->t->job, c->batch) == DESCANT_OK;
 }
 
 /* --- acts --- */
 
+static bool look_at_parts(struct cuts *c)
+{
+    return descant_owned_parts(c->t->job, MARKS, c->parts, &c->moved) == DESCANT_OK;
+}
+
+static bool hold(struct cuts *c, uint64_t cut)
+{
+    bool held = c->self.holds > 0;
+
+    c->self.holds = cut;
+    c->mine.held = cut;
+    return (held || descant_owned_hold(c->t->job, 1) == DESCANT_OK) && give_mark(c);
+}
+
+static bool release(struct cuts *c)
+{
+    bool held = c->self.holds > 0;
+
+    c->self.holds = 0;
+    return !held || descant_owned_hold(c->t->job, 0) == DESCANT_OK;
+}
+
+static bool settle(struct cuts *c, uint64_t round)
+{
+    if (descant_rows_settle(c->t->job) != DESCANT_OK || !look_at_parts(c))
+        return false;
+    c->mine.settled = round;
+    c->mine.parts = (uint64_t)c->parts[c->t->rank];
+    return give_mark(c);
+}
+
+/* Whether the shard has what this rank was counted with: it may have taken the place of
+ * one that died meanwhile. */
+static bool write_shard(struct cuts *c)
+{
+    const struct cut_order *order = &c->view.order;
+    struct cuts_shard shard = {.generation = order->write, .id = order->id};
+
+    for (int k = 0; k < MARKS; k++) {
+        bool writes = cut_writes(order, k == c->t->rank ? &c->mine : &c->view.marks[k]);
+        shard.n += writes;
+        shard.k += writes && k < c->t->rank;
+    }
+    bool good = c->write(c->t, &shard, &c->mine.rows) == DESCANT_OK;
+    if (!look_at_parts(c))
+        return false;
+    if (good && (uint64_t)c->parts[c->t->rank] == c->mine.parts)
+        c->mine.written = order->write;
+    else
+        c->mine.failed = order->write;
+    return give_mark(c);
+}
+
 static bool follow(struct cuts *c, enum cut_act act)
 {
-    struct trainer *t = c->t;
     const struct cut_order *order = &c->view.order;
 
     switch (act) {
+    case CUT_HOLDS:
+        return hold(c, order->cut);
     case CUT_SETTLES:
-        if (descant_rows_settle(t->job) != DESCANT_OK)
-            return false;
-        c->mine.settled = order->cut;
-        return give_mark(c);
+        return settle(c, order->round);
     case CUT_WRITES:
-        if (c->write(t, order->write, order->id, &c->mine.rows) == DESCANT_OK)
-            c->mine.written = order->write;
-        else
-            c->mine.failed = order->write;
-        return give_mark(c);
+        return write_shard(c);
+    case CUT_RELEASES:
+        return release(c);
     case CUT_TIDIES:
-        shards_tidy(t->options->checkpoint, t->rank, t->owners, order->tidy, order->kept,
-                    CUT_KEPT);
-        c->tidied = order->tidy;
+        shards_tidy(c->t->options->checkpoint, order->tidy, order->kept, CUT_KEPT);
+        c->self.tidied = order->tidy;
         return true;
     case CUT_RESTS:
     case CUT_ENDS:
@@ -195,15 +253,41 @@ static bool follow(struct cuts *c, enum cut_act act)
 
 /* --- the first rank --- */
 
-/* Gives the order that the other thread has left. */
+/* Gives the order that the other thread has left. A rank that was not the first before
+ * has seen the order of the one that was. */
 static bool give_changed(struct cuts *c)
 {
+    struct cut_order *given = &c->given;
+
+    bool begins = !c->leads, first = others_is_first(c->t);
+    c->leads = first;
+    if (first && begins) {
+        memcpy(c->order_row, c->seen_row, sizeof c->order_row);
+        *given = c->view.order;
+        given->done = given->cut;       /* the one that ordered it has gone */
+    }
     pthread_mutex_lock(&c->mutex);
-    const struct cut_order order = c->order;
-    bool changed = c->changed;
+    const struct cut_order wanted = c->wanted;
+    bool changed = c->changed || (c->ends && !given->over);
+    changed |= begins && given->done > c->view.order.done;
     c->changed = false;
+    given->over |= c->ends;
     pthread_mutex_unlock(&c->mutex);
-    return !changed || give_order(c, &order);
+    if (!first || !changed)
+        return true;
+    if (wanted.cut > given->cut) {
+        given->cut = wanted.cut;
+        given->id = wanted.id;
+        if (!c->t->moves) {             /* there is nothing to hold */
+            given->settle = given->cut;
+            given->round++;
+        }
+    }
+    if (wanted.tidy > given->tidy) {
+        given->tidy = wanted.tidy;
+        memcpy(given->kept, wanted.kept, sizeof given->kept);
+    }
+    return give_order(c);
 }
 
 static void tell(struct cuts *c, enum cut_state state, int who)
@@ -211,43 +295,66 @@ static void tell(struct cuts *c, enum cut_state state, int who)
     pthread_mutex_lock(&c->mutex);
     c->outcome = state;
     c->who = who;
-    for (int k = 0; k < c->t->owners; k++)
-        c->rows[k] = c->view.marks[k].rows;
+    c->n = 0;
+    for (int k = 0; k < MARKS; k++)
+        if (cut_writes(&c->given, &c->view.marks[k]))
+            c->rows[c->n++] = c->view.marks[k].rows;
+    c->any_moved = c->moved > 0;
     c->cut = 0;
-    pthread_cond_broadcast(&c->moved);
+    pthread_cond_broadcast(&c->moved_on);
     pthread_mutex_unlock(&c->mutex);
 }
 
-static enum cut_state judge(struct cuts *c, uint64_t cut, int *who)
+static enum cut_state judge(struct cuts *c, int *who)
 {
+    struct cut_ranks ranks = {c->view.marks, c->lost, c->owns, MARKS, false, 0};
+
     pthread_mutex_lock(&c->mutex);
-    bool finished = c->finished;
+    ranks.finished = c->finished;
     pthread_mutex_unlock(&c->mutex);
-    for (int k = 0; k < MARKS; k++)
-        c->lost[k] = finished || rank_is(&c->t->lost, k);
-    return cut_judge(cut, c->view.marks, c->lost, MARKS, c->t->owners, who);
+    for (int k = 0; k < MARKS; k++) {
+        c->lost[k] = rank_is(&c->t->lost, k);
+        c->owns[k] = c->parts[k] > 0;
+        ranks.parts += (uint64_t)c->parts[k];
+    }
+    return cut_judge(&c->given, &ranks, who);
 }
 
 /* Brings the cut that is under way further. */
 static bool lead(struct cuts *c)
 {
+    struct cut_order *given = &c->given;
     int who;
 
     pthread_mutex_lock(&c->mutex);
-    uint64_t cut = c->changed ? 0 : c->cut;
+    uint64_t cut = c->cut;
     pthread_mutex_unlock(&c->mutex);
-    if (!cut)
+    if (cut && !others_is_first(c->t))  /* the rank before this one has come again */
+        tell(c, CUT_FAILED, c->t->rank);
+    if (!cut || !c->leads || given->cut != cut)
         return true;
-    enum cut_state state = judge(c, cut, &who);
-    if (state == CUT_SETTLED && c->view.order.write < cut) {
-        pthread_mutex_lock(&c->mutex);
-        c->order.write = cut;
-        c->changed = true;
-        pthread_mutex_unlock(&c->mutex);
+    if (!look_at_parts(c))
+        return false;
+    enum cut_state state = judge(c, &who);
+    switch (state) {
+    case CUT_HELD:
+    case CUT_MISSING:
+        given->settle = cut;
+        given->round++;
+        return give_order(c);
+    case CUT_SETTLED:
+        given->write = cut;
+        return give_order(c);
+    case CUT_WRITTEN:
+    case CUT_FAILED:
+        break;
+    case CUT_HOLDING:
+    case CUT_SETTLING:
+    case CUT_WRITING:
+        return true;
     }
-    if (state != CUT_WRITTEN && state != CUT_FAILED)
-        return true;
-    if (!ask(c, true) || !take(c))      /* for the details */
+    given->done = cut;
+    if (!give_order(c) || !ask(c, true) || !take(c))    /* for the details */
         return false;
     tell(c, state, who);
     return true;
@@ -261,8 +368,8 @@ static bool rest(struct cuts *c)
 {
     pthread_mutex_lock(&c->mutex);
     bool stop = c->stop;
-    if (!c->changed && !stop)
-        tick_wait(&c->moved, &c->mutex, c->rest_ns);
+    if (!c->changed && !stop && !c->leaves)
+        tick_wait(&c->moved_on, &c->mutex, c->rest_ns);
     if (c->changed)
         c->rest_ns = LEAST_NS;
     stop = c->stop;
@@ -279,23 +386,45 @@ static bool leads(struct cuts *c)
     return leads;
 }
 
+/* Its rows are with others, and so is all that it has pushed. */
+static bool leave(struct cuts *c)
+{
+    c->over = true;
+    c->mine.there = false;
+    return release(c) && give_mark(c) && descant_rows_settle(c->t->job) == DESCANT_OK;
+}
+
+static bool leaves(struct cuts *c)
+{
+    pthread_mutex_lock(&c->mutex);
+    bool leaves = c->leaves;
+    pthread_mutex_unlock(&c->mutex);
+    return leaves;
+}
+
+static enum cut_act next(struct cuts *c)
+{
+    c->self.led = others_led(c->t);
+    return cut_act(&c->view.order, &c->mine, &c->self);
+}
+
 /* A look, and what follows from it. Rows that were asked for come during the rest, so
  * that a look waits for nothing, which would count as a stall; an act does. False: the
  * job has failed, or there are no more cuts. */
 static bool turn(struct cuts *c)
 {
-    bool owns = c->t->rank < c->t->owners;
-
     if (!give_changed(c) || !ask(c, leads(c)))
         return false;
     if (!rest(c) || !take(c))
         return false;
-    enum cut_act act = cut_act(&c->view.order, &c->mine, c->tidied, owns);
+    if (leaves(c))
+        return leave(c) && false;
+    enum cut_act act = next(c);
     if (act != CUT_RESTS) {             /* for the details */
         c->rest_ns = LEAST_NS;
-        if (!ask(c, false) || !take(c))
+        if (!ask(c, act == CUT_WRITES || leads(c)) || !take(c))
             return false;
-        act = cut_act(&c->view.order, &c->mine, c->tidied, owns);
+        act = next(c);
     }
     c->over = act == CUT_ENDS;
     return !c->over && follow(c, act) && lead(c);
@@ -308,14 +437,14 @@ static void *follow_orders(void *of)
     while (turn(c))
         ;
     pthread_mutex_lock(&c->mutex);
-    if (!c->over && !c->stop) {
+    if (!c->over && !c->stop && !c->leaves) {
         snprintf(c->why, sizeof c->why, "%s", descant_last_error());
         c->status = DESCANT_ENDED;
         board_stop(c->t->board, STOP_FAILED, "trainer %d: checkpoints: %s", c->t->rank,
                    c->why);
     }
     c->ended = true;
-    pthread_cond_broadcast(&c->moved);
+    pthread_cond_broadcast(&c->moved_on);
     pthread_mutex_unlock(&c->mutex);
     return NULL;
 }
@@ -330,6 +459,7 @@ descant_status cuts_start(struct trainer *t)
     bool good = ask(c, false) && take(c);
     c->rest_ns = LEAST_NS;
     c->mine.there = true;
+    c->self.tidied = c->view.order.tidy;        /* `kept` may be of a later one already */
     if (!good || !give_mark(c) || descant_rows_settle(t->job) != DESCANT_OK)
         return log_fail(&t->log, DESCANT_ENDED,
                         "the ranks that own rows are not all there");
@@ -346,18 +476,20 @@ descant_status cuts_make(struct trainer *t, struct shards *s)
     struct cuts *c = t->cuts;
 
     pthread_mutex_lock(&c->mutex);
-    c->order.cut = c->cut = s->generation;
-    c->order.id = s->id;
+    c->wanted.cut = c->cut = s->generation;
+    c->wanted.id = s->id;
     c->changed = true;
-    pthread_cond_broadcast(&c->moved);
+    pthread_cond_broadcast(&c->moved_on);
     while (c->cut && !c->ended)
-        pthread_cond_wait(&c->moved, &c->mutex);
+        pthread_cond_wait(&c->moved_on, &c->mutex);
     bool ended = c->cut != 0;
     const char *why = c->why[0] ? c->why : "the ranks that own rows are not all there";
     enum cut_state outcome = c->outcome;
     int who = c->who;
     pthread_mutex_unlock(&c->mutex);
     s->rows = c->rows;
+    s->n = c->n;
+    s->moved = c->any_moved;
     if (ended)
         return log_fail(&t->log, DESCANT_ENDED,
                         "no checkpoint is written: %s", why);
@@ -365,7 +497,7 @@ descant_status cuts_make(struct trainer *t, struct shards *s)
                ? DESCANT_OK
                : log_fail(&t->log, DESCANT_SYSTEM,
                           "no checkpoint is written: rank %d could not write its shard, "
-                          "and has said why", who);
+                          "and has said why, or has gone", who);
 }
 
 void cuts_tidy(struct trainer *t, uint64_t last, const uint64_t *kept)
@@ -373,10 +505,10 @@ void cuts_tidy(struct trainer *t, uint64_t last, const uint64_t *kept)
     struct cuts *c = t->cuts;
 
     pthread_mutex_lock(&c->mutex);
-    c->order.tidy = last;
-    memcpy(c->order.kept, kept, sizeof c->order.kept);
+    c->wanted.tidy = last;
+    memcpy(c->wanted.kept, kept, sizeof c->wanted.kept);
     c->changed = true;
-    pthread_cond_broadcast(&c->moved);
+    pthread_cond_broadcast(&c->moved_on);
     pthread_mutex_unlock(&c->mutex);
 }
 
@@ -403,6 +535,33 @@ void cuts_finished(struct trainer *t)
     pthread_mutex_unlock(&t->cuts->mutex);
 }
 
+uint64_t cuts_last(struct trainer *t)
+{
+    pthread_mutex_lock(&t->cuts->mutex);
+    uint64_t last = t->cuts->last;
+    pthread_mutex_unlock(&t->cuts->mutex);
+    return last;
+}
+
+static void join(struct cuts *c)
+{
+    pthread_cond_broadcast(&c->moved_on);
+    pthread_mutex_unlock(&c->mutex);
+    pthread_join(c->thread, NULL);
+    c->started = false;
+}
+
+void cuts_leave(struct trainer *t)
+{
+    struct cuts *c = t->cuts;
+
+    if (!c || !c->started)
+        return;
+    pthread_mutex_lock(&c->mutex);
+    c->leaves = true;
+    join(c);
+}
+
 void cuts_end(struct trainer *t, bool finished)
 {
     struct cuts *c = t->cuts;
@@ -410,14 +569,9 @@ void cuts_end(struct trainer *t, bool finished)
     if (!c || !c->started)
         return;
     pthread_mutex_lock(&c->mutex);
-    if (!finished)
-        c->stop = true;
-    else if (is_first(c))
-        c->order.over = c->changed = true;
-    pthread_cond_broadcast(&c->moved);
-    pthread_mutex_unlock(&c->mutex);
-    pthread_join(c->thread, NULL);
-    c->started = false;
+    c->stop = !finished;
+    c->ends = finished;
+    join(c);
 }
 
 void cuts_fini(struct trainer *t)
@@ -427,7 +581,7 @@ void cuts_fini(struct trainer *t)
     if (!c)
         return;
     cuts_end(t, false);
-    pthread_cond_destroy(&c->moved);
+    pthread_cond_destroy(&c->moved_on);
     pthread_mutex_destroy(&c->mutex);
     memory_give(c);
     t->cuts = NULL;

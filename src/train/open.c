@@ -9,6 +9,7 @@
  * leaves the trainer half open, and trainer.c closes it as it is. */
 #include "run/checkpoint.h"
 #include "run/run.h"
+#include "run/signals.h"
 #include "train/bsp.h"
 #include "train/place.h"
 #include "train/shards.h"
@@ -69,6 +70,7 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     options.on_event = on_event;
     options.owned = o->tables != TABLES_REPLICATE;
     options.owned_shares = o->rows_shares;
+    options.owned_moves = t->moves = owned_moves(o);
     t->opening = o->trainers == 0 && !o->quiet;
     descant_status status = descant_open(&t->job, &options);
     t->opening = false;
@@ -372,6 +374,9 @@ static void advise_on_tables(struct trainer *t, descant_status status)
         log_fail(&t->log, status, "--tables auto goes by a host's free memory, cores and "
                  "workers, and has not chosen the same on all hosts: give all of them "
                  "--tables shard, or --tables replicate");
+    if (status == DESCANT_UNSUPPORTED && strstr(descant_last_error(), "owned_moves: "))
+        log_fail(&t->log, status, "the rows of tables cannot move here: leave out "
+                 "--rows-move");
     if (status == DESCANT_MEMORY && t->owned)
         log_fail(&t->log, status, "the rows that this rank owns do not fit: %s, or more "
                  "ranks, make them fewer, and --rows-shares gives this one less",
@@ -393,6 +398,9 @@ static descant_status start(struct trainer *t)
         status = descant_members(t->job, &members);
     if (status == DESCANT_OK)
         t->size = members.size;
+    /* a rank that came late may own rows by now, and cannot just end */
+    if (status == DESCANT_OK && t->moves && t->owned)
+        signals_heed();
     return status;
 }
 
@@ -415,8 +423,8 @@ descant_status trainer_open(struct trainer *t, const char *address, int rank, in
 {
     descant_status (*const steps[])(struct trainer *) = {
         open_board,   piped_check, lock_files,   look_at_data, open_model,
-        share_tables, once_tables, fill_replica, start,        shards_resume,
-        begin_deal};
+        share_tables, once_tables, fill_replica, shards_before, start,
+        shards_resume, begin_deal};
     descant_status status = open_job(t, address, rank, size);
 
     for (size_t k = 0; k < sizeof steps / sizeof *steps && status == DESCANT_OK; k++)

@@ -76,7 +76,8 @@ descant_status others_settle(struct trainer *t)
                         "--on-term leave needs one trainer a machine; here one has "
                         "several, which share tables and end together: use --on-term "
                         "all");
-    bool stays = o->tables != TABLES_REPLICATE;         /* a rank with rows cannot leave */
+    /* a rank whose rows do not move cannot leave */
+    bool stays = o->tables != TABLES_REPLICATE && !t->moves;
     t->term = !t->deals && !o->watched      ? TERM_ENDS_RUN
               : o->on_term == ON_TERM_LEAVE ? TERM_LEAVES
               : o->on_term == ON_TERM_ALL || o->watched || stays ? TERM_ENDS_ALL
@@ -137,6 +138,24 @@ bool others_is_first(const struct trainer *t)
     for (int k = 0; t->host > 0 && k < t->rank - t->local_rank && first; k++)
         first = rank_is(&t->gone, k);
     return first;
+}
+
+bool others_led(const struct trainer *t)
+{
+    int first = 0;
+
+    while (first < t->rank && rank_is(&t->gone, first))
+        first++;
+    return first == t->rank || !rank_is(&t->lost, first);
+}
+
+bool others_leave(const struct trainer *t)
+{
+    bool leave = false;
+
+    for (int k = 0; t->term == TERM_LEAVES && k < RANK_BITS && !leave; k++)
+        leave = rank_is(&t->told, k) && !rank_is(&t->gone, k) && !rank_is(&t->lost, k);
+    return leave;
 }
 
 /* --- being told --- */

@@ -56,10 +56,17 @@ static descant_status check_meaning(const struct trainer *t, const struct checkp
 
 struct checkpoint resume_checkpoint(const struct trainer *t, struct told *told)
 {
+    struct checkpoint c = {.path = t->options->checkpoint, .told = told, .log = &t->log};
+
     *told = train_told(t->options);
-    return (struct checkpoint){.path = t->options->checkpoint, .told = told,
-                               .log = &t->log, .rank = t->rank,
-                               .owners = t->owned && t->deals ? t->owners : 0};
+    c.owner = -1;
+    for (int k = 0; t->owned && t->deals && k < t->owners; k++) {
+        bool owns = train_share(t->options->rows_shares, k) > 0;
+        if (owns && k == t->rank)
+            c.owner = c.owners;
+        c.owners += owns;
+    }
+    return c;
 }
 
 /* The start gives the first trainer's to all, which is also the one that says what is

@@ -256,6 +256,8 @@ static descant_status write_all(struct trainer *t, const struct dense *dense,
     if (t->owned)
         contents_text(c, "window", "%.3f %llu", s->window_s,
                       (unsigned long long)s->window_n);
+    if (t->owned && s->shards.moved)
+        contents_text(c, "moved", "1");
     descant_status status = s->best ? put_best(t, c) : put(t, c);
     if (outer != t->outer)
         memory_give(outer);

@@ -90,23 +90,16 @@ static descant_status next_rows(void *of, uint64_t *at, size_t room, uint64_t *r
     return descant_owned_next(t->job, t->rows_table, at, room, rows, records, n);
 }
 
-static void name_all(const struct trainer *t, struct shards *s)
-{
-    s->n = t->owners;
-    snprintf(s->base, sizeof s->base, "%s", base_of(t->options->checkpoint));
-}
-
 /* This rank's shard. */
-static descant_status write_own(struct trainer *t, uint64_t generation, uint64_t id,
-                                uint64_t *n)
+static descant_status write_own(struct trainer *t, const struct cuts_shard *shard,
+                                uint64_t *rows)
 {
     const struct shard_shape shape = shape_of(t);
     const struct shard_source source = {&shape, next_rows, t};
-    struct shards s = {.generation = generation, .id = id};
+    struct shards s = {.generation = shard->generation, .id = shard->id, .n = shard->n};
 
-    name_all(t, &s);
-    return shard_write(&s, t->options->checkpoint, t->deals ? t->rank : 0, &source, n,
-                       &t->log);
+    snprintf(s.base, sizeof s.base, "%s", base_of(t->options->checkpoint));
+    return shard_write(&s, t->options->checkpoint, shard->k, &source, rows, &t->log);
 }
 
 /* Another one than any other checkpoint has. */
@@ -123,6 +116,8 @@ descant_status shards_save(struct trainer *t, struct shards *s)
     find_kept(t, kept, &highest);
     highest = there > highest ? there : highest;
     highest = t->generation > highest ? t->generation : highest;
+    if (t->cuts && cuts_last(t) > highest)      /* of a first rank before this one */
+        highest = cuts_last(t);
     if (highest + 1 >= SHARDS_GENERATIONS)
         return log_fail(&t->log, DESCANT_INVALID,
                         "%s has had %llu checkpoints: give the next run another "
@@ -131,13 +126,13 @@ descant_status shards_save(struct trainer *t, struct shards *s)
     *s = (struct shards){.generation = highest + 1};
     s->id = new_id(s->generation);
     t->generation = s->generation;
-    name_all(t, s);
+    snprintf(s->base, sizeof s->base, "%s", base_of(t->options->checkpoint));
     if (t->cuts)
-        return t->rank == 0 ? cuts_make(t, s)
-                            : log_fail(&t->log, DESCANT_ENDED,
-                                       "no checkpoint is written: rank 0 has gone");
-    descant_status status = write_own(t, s->generation, s->id, &t->shard_rows);
+        return cuts_make(t, s);
+    const struct cuts_shard all = {.generation = s->generation, .id = s->id, .n = 1};
+    descant_status status = write_own(t, &all, &t->shard_rows);
     s->rows = &t->shard_rows;
+    s->n = 1;
     return status;
 }
 
@@ -146,7 +141,7 @@ void shards_saved(struct trainer *t)
     uint64_t kept[CUT_KEPT], highest,
         there = t->cuts ? 0 : shards_last(t->options->checkpoint);
 
-    if ((!t->owned && !there) || (t->cuts && t->rank != 0) ||
+    if ((!t->owned && !there) || (t->cuts && !others_is_first(t)) ||
         !find_kept(t, kept, &highest))
         return;
     highest = there > highest ? there : highest;
@@ -154,7 +149,7 @@ void shards_saved(struct trainer *t)
     if (t->cuts)
         cuts_tidy(t, highest, kept);
     else
-        shards_tidy(t->options->checkpoint, 0, 1, highest, kept, CUT_KEPT);
+        shards_tidy(t->options->checkpoint, highest, kept, CUT_KEPT);
 }
 
 /* --- the start --- */
@@ -243,18 +238,33 @@ static descant_status agree(struct trainer *t, descant_status status, uint64_t g
     return DESCANT_OK;
 }
 
+/* No rows move before all ranks of the start have read theirs: who comes meanwhile gets
+ * its part then. */
+static bool holds(const struct trainer *t)
+{
+    return t->moves && t->owned && atomic_load(&t->board->resumed);
+}
+
+descant_status shards_before(struct trainer *t)
+{
+    return holds(t) ? descant_owned_hold(t->job, 1) : DESCANT_OK;
+}
+
 /* A rank that comes late finds the rows there. */
 descant_status shards_resume(struct trainer *t)
 {
     struct descant_members members;
+    descant_status status = DESCANT_OK;
     uint64_t generation;
 
     if (!t->owned || !atomic_load(&t->board->resumed))
         return DESCANT_OK;
     if (!t->deals)
         return read_once(t);
-    if (descant_members(t->job, &members) == DESCANT_OK && members.late)
-        return DESCANT_OK;
-    descant_status status = read_rows(t, &generation);
-    return agree(t, status, generation);
+    bool late = descant_members(t->job, &members) == DESCANT_OK && members.late;
+    if (!late)
+        status = read_rows(t, &generation);
+    if (!late)
+        status = agree(t, status, generation);
+    return status == DESCANT_OK && holds(t) ? descant_owned_hold(t->job, 0) : status;
 }

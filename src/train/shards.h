@@ -9,6 +9,8 @@ struct trainer;
 
 /* Before start: what several ranks need to make checkpoints. */
 descant_status shards_declare(struct trainer *t);
+/* Then, once it is known whether the run goes on from a checkpoint. */
+descant_status shards_before(struct trainer *t);
 /* After start: the rows of the checkpoint that this run goes on from, if it does. */
 descant_status shards_resume(struct trainer *t);
 /* Then: ready to save; what a killed run has left is removed. */

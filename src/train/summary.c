@@ -196,6 +196,8 @@ static void log_rows(struct trainer *t, struct json *json)
     json_int(json, "rows_fetched", (int64_t)s.rows_fetched);
     json_int(json, "rows_cached", (int64_t)s.rows_cached);
     json_int(json, "rows_served", (int64_t)s.rows_served);
+    if (t->moves)
+        json_int(json, "rows_moved", (int64_t)s.rows_moved);
     if (!model_shape(t->model)->grows)
         return;
     json_int(json, "rows_live", (int64_t)s.rows_live);

@@ -34,8 +34,12 @@
 
 #define LEAVES_S 26.0           /* after the signal: a spot notice leaves 30 s, and the
                                    close takes some of them */
-#define LAST_EXCHANGE_S 5.0     /* at least, however long the checkpoint took */
+#define LAST_EXCHANGE_S 5.0     /* at least, however long the checkpoint took, */
+#define ROWS_S 300.0            /* and where it has rows to give: if they go with it, the
+                                   job ends */
 #define LOOK_NS UINT64_C(10000000)
+
+enum { OWNERS_MOST = 1024 };    /* ranks that can own rows */
 
 /* Forked trainers write to one terminal: a failure that all of them meet is logged by the
  * first alone. A failure is a hash of its line without the numbers; the low byte is its
@@ -229,14 +233,27 @@ static uint64_t steps_given_up(struct trainer *t)
     return s.steps > s.merged ? s.steps - s.merged : 0;
 }
 
+/* Of the rows that have owners. */
+static int own_parts(struct trainer *t)
+{
+    int parts[OWNERS_MOST] = {0};
+
+    return t->owned && t->rank < OWNERS_MOST &&
+                   descant_owned_parts(t->job, OWNERS_MOST, parts, NULL) == DESCANT_OK
+               ? parts[t->rank] : 0;
+}
+
 /* Its part of the summary and the checkpoint is written by now. A shadow, if the plan has
  * one, was at work meanwhile; else the others have waited. A last exchange that failed
  * has been logged; the signal leaves no time for more. */
 static void leave(struct trainer *t)
 {
     double passed_s = (double)(clock_now_ns() - atomic_load(&t->told_ns)) * 1e-9;
-    descant_status status =
-        descant_part(t->job, fmax(LEAVES_S - passed_s, LAST_EXCHANGE_S));
+    double least_s = own_parts(t) ? ROWS_S : LAST_EXCHANGE_S;
+    descant_status status = descant_part(t->job, fmax(LEAVES_S - passed_s, least_s));
+    int parts = own_parts(t);
+    if (!parts)                         /* which another rank may still wait for */
+        cuts_leave(t);
     unsigned long long lost = status == DESCANT_OK ? 0 : steps_given_up(t);
     char host[64] = "", what[64] = "last exchange";
 
@@ -248,6 +265,9 @@ static void leave(struct trainer *t)
     fprintf(t->err, "descant: rank %d (%s) has left: SIGTERM; ", t->rank, host);
     if (status == DESCANT_OK)
         fputs("its steps are with the others, which go on\n", t->err);
+    else if (parts)
+        fprintf(t->err, "%d of 1024 parts of the rows of tables go with it, and the job "
+                "ends\n", parts);
     else
         fprintf(t->err, "the others go on without its %s\n", what);
 }
@@ -300,7 +320,8 @@ static int run(struct trainer *t)
     if (finished)
         cuts_finished(t);
     end_run(t);
-    cuts_end(t, finished);
+    if (!leaves)
+        cuts_end(t, finished);
     piped_end(t);
     if (leaves)
         leave(t);

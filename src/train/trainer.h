@@ -146,9 +146,10 @@ struct trainer {
                                        control's */
     float *tables, *table_state;    /* one for all trainers of the machine; Hogwild. NULL
                                        where rows have owners: */
-    bool owned;
+    bool owned, moves;              /* moves: they go where ranks are (owned.c) */
     int rows_table;                 /* of descant_owned_table */
-    int owners;                     /* ranks that own rows; 1 where trainers share them */
+    int owners;                     /* ranks that own rows at the start; 1 where trainers
+                                       share them */
     struct cuts *cuts;              /* NULL: no other rank has rows, or there is no
                                        checkpoint */
     uint64_t generation, shard_rows;    /* of the last checkpoint in shards, and its rows
@@ -214,6 +215,8 @@ static inline bool trainer_keeps_best(const struct trainer *t)
 /* --- check.c: faults that can be known before anything starts --- */
 descant_status train_check(const struct train_options *o, const struct log *log);
 bool train_shares_good(const char *text);       /* of --rows-shares */
+/* Of a rank, by a text that is good; NULL: equal shares. 0: it has none there. */
+double train_share(const char *text, int rank);
 
 /* --- open.c: up to the first step --- */
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size);
@@ -222,6 +225,13 @@ struct data_options trainer_data(struct trainer *t); /* as it is read to train o
 /* --- owned.c: tables whose rows have owners --- */
 /* Whether they are to, once the model is known. */
 bool owned_suits(struct trainer *t);
+/* Whether they may move, once they are. */
+static inline bool owned_moves(const struct train_options *o)
+{
+    return o->rows_move == ROWS_MOVE_YES && o->tables != TABLES_REPLICATE &&
+           o->model != MODEL_MLP;
+}
+
 descant_status owned_declare(struct trainer *t);
 struct tables_at owned_tables_at(const struct trainer *t);
 
@@ -269,6 +279,8 @@ bool others_hear(struct trainer *t, const struct descant_event *event);
 void others_tell(struct trainer *t);    /* that this one was told; once */
 /* Whether this host writes the model, evaluates and reports. Any thread. */
 bool others_is_first(const struct trainer *t);
+bool others_led(const struct trainer *t);       /* the host that does is there */
+bool others_leave(const struct trainer *t);     /* one is about to */
 /* How this trainer ends, after SIGTERM; waits until others that were told are known. */
 enum term_end others_end(struct trainer *t);
 
