@@ -109,9 +109,9 @@ static descant_status take_shares(struct descant *job, const char *text)
 
 descant_status owners_take_options(struct descant *job, const struct descant_options *o)
 {
-    if (!(o->owned_replica_s >= 0 && o->owned_replica_s <= 1e6))
+    if (o->owned_replica_s != 0 && !(o->owned_replica_s >= 1 && o->owned_replica_s <= 1e6))
         return log_fail(&job->log, DESCANT_INVALID,
-                        "owned_replica_s is 0, or up to 1e6 seconds");
+                        "owned_replica_s is 0, or 1 to 1e6 seconds");
     if (o->owned_replica_s > 0 && !o->owned_moves)
         return log_fail(&job->log, DESCANT_INVALID, "owned_replica_s needs owned_moves");
     job->owners.moves = o->owned_moves;
@@ -329,14 +329,6 @@ static bool look_for_lost(struct descant *job)
     return good;
 }
 
-/* The longest sleep of the thread: replicas are sent what has changed twice in their age. */
-static uint64_t longest(const struct owners *o)
-{
-    uint64_t most = (uint64_t)(o->replica_s * 0.25e9);
-
-    return o->replica_s > 0 && most < SLEEP_NS ? most : SLEEP_NS;
-}
-
 static void count_cpu(struct service *s)
 {
     atomic_store_explicit(&s->stats.cpu_ns, clock_thread_cpu_ns(), memory_order_relaxed);
@@ -364,7 +356,7 @@ static void *serve_rows(void *of)
             rest = LOOK_LEAST_NS;
             continue;
         }
-        service_sleep(s, s->place.wakes ? longest(&job->owners) : rest, &bell);
+        service_sleep(s, s->place.wakes ? SLEEP_NS : rest, &bell);
         rest = 2 * rest < LOOK_MOST_NS ? 2 * rest : LOOK_MOST_NS;
     }
     if (turn == OWNERS_FAILED)
