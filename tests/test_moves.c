@@ -248,6 +248,69 @@ START_TEST(an_owner_may_be_met_last)
 }
 END_TEST
 
+struct word {
+    struct ask_head head;
+    struct moves_entry entry;
+};
+
+static const char *hear(struct service *s, int from, struct word word)
+{
+    const char *why = NULL;
+
+    word.head.n = 1;
+    ck_assert(moves_heard(s, from, (const unsigned char *)&word, sizeof word, &why) == !why);
+    return why;
+}
+
+/* Its owner died before it met this rank. */
+START_TEST(a_claim_is_heard_of_an_owner_that_never_came)
+{
+    open_moving(0, 3, 1, 1e3);
+    rows_open_late(3);
+    struct service *s = &rows_sides[3].service;
+    ck_assert_int_eq(s->map.owner[8], 2);
+    ck_assert_ptr_null(hear(s, 1, (struct word){{.kind = ASK_CLAIM}, {8, 1, 1, 9}}));
+    ck_assert_int_eq(s->map.owner[8], 1);
+    rows_close_world();
+}
+END_TEST
+
+/* One owner's word comes after that of the next one. */
+START_TEST(the_last_owner_is_remembered)
+{
+    open_moving(0, 4, 0, 1e3);
+    rows_run(10000000);
+    struct service *s = &rows_sides[0].service;
+    uint64_t is[4];
+    for (int k = 0; k < 4; k++)
+        is[k] = s->peers[k].generation;
+    ck_assert_ptr_null(hear(s, 3, (struct word){{.kind = ASK_OWN}, {5, 3, 4, is[3]}}));
+    ck_assert_ptr_null(hear(s, 2, (struct word){{.kind = ASK_OWN}, {5, 2, 2, is[2]}}));
+    ck_assert(service_goes(s, 2) && service_goes(s, 1));        /* 1 owned it at the start */
+    ck_assert(s->map.owner[5] == 3 && !s->map.shut[5]);
+    rows_close_world();
+}
+END_TEST
+
+/* Others cannot make a rank own what has not come to it. */
+START_TEST(words_of_others_give_nothing)
+{
+    open_moving(0, 3, 0, 1e3);
+    rows_run(10000000);
+    struct service *s = &rows_sides[0].service;
+    uint64_t own = s->place.generation;
+    ck_assert_ptr_nonnull(hear(s, 1, (struct word){{.kind = ASK_OWN}, {7, 0, 8, own}}));
+    ck_assert_ptr_nonnull(hear(s, 1, (struct word){{.kind = ASK_CLAIM}, {7, 0, 1, own}}));
+    hear(s, 1, (struct word){{.kind = ASK_MOVED}, {7, 0, 8, own}});
+    hear(s, 1, (struct word){{.kind = ASK_MAP, .rate = 1}, {7, 0, 8, own}});
+    hear(s, 1, (struct word){{.kind = ASK_UNSURE}, {7, 0, 8, own}});
+    ck_assert_int_eq(s->map.owner[7], 1);
+    hear(s, 2, (struct word){{.kind = ASK_MAP, .rate = 1}, {7, 0, 8, own - 1}});
+    ck_assert(!moves_serves(s, 7));     /* a process before this one had it */
+    rows_close_world();
+}
+END_TEST
+
 /* What the old owner had sent before it gave the slice comes behind what the new one sends. */
 START_TEST(an_old_owner_begins_late)
 {
@@ -380,9 +443,9 @@ START_TEST(replicas_take_the_rows_of_the_dead)
 }
 END_TEST
 
-/* While all push, and slices move, with their replicas: what is lost is a part of what was pushed in
- * the last moments, and no rank waits for ever. Also where the one that dies has just got slices,
- * and where it comes again at once. */
+/* While all push, and slices move, with their replicas: what is lost is a part of what was pushed
+ * in the last moments, and no rank waits for ever. Also where the one that dies has just got
+ * slices, and where it comes again at once. */
 START_TEST(a_death_loses_little)
 {
     static double before[ROWS];
@@ -485,6 +548,9 @@ int main(void)
     tcase_add_loop_test(worlds, a_rank_reads_its_own_pushes, 0, seeds / 2);
     tcase_add_test(worlds, an_owner_may_be_met_last);
     tcase_add_test(worlds, an_old_owner_begins_late);
+    tcase_add_test(worlds, a_claim_is_heard_of_an_owner_that_never_came);
+    tcase_add_test(worlds, the_last_owner_is_remembered);
+    tcase_add_test(worlds, words_of_others_give_nothing);
     tcase_add_loop_test(worlds, a_slice_opens_without_its_giver_only_where_that_died, 0, 3);
     tcase_add_loop_test(worlds, one_that_ends_keeps_nobody, 0, seeds);
     tcase_add_loop_test(worlds, replicas_take_the_rows_of_the_dead, 0, seeds / 2);

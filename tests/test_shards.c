@@ -702,8 +702,9 @@ END_TEST
 /* --- cuts --- */
 
 /* A run of some ranks: parts of rows that move, pushes on their way, files on disk, ranks that
- * come, leave and die. Whatever happens in which order, a cut's shards have each part once, with all that
- * was pushed before it was ordered, FILE and FILE.previous have their shards, and all end. */
+ * come, leave and die. Whatever happens in which order, a cut's shards have each part once, with
+ * all that was pushed before it was ordered, FILE and FILE.previous have their shards, and all
+ * end. */
 enum { RANKS = 5, PARTS = 6, CUTS = 40 };
 enum presence { AWAY, CONNECTED, SHOWN, LEAVES, LEFT_IT, DEAD };
 

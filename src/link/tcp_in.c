@@ -13,7 +13,7 @@ static bool is_short(const struct tcp_in *in)
     int64_t known = (int64_t)(in->told_opened - in->received);
     int64_t room = (int64_t)(in->opened - in->received);
 
-    return in->want || known < room / 2;
+    return in->want || 2 * known < room;
 }
 
 static void owe(struct tcp_peer *peer, struct tcp_in *in)

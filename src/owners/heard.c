@@ -23,9 +23,11 @@ static bool learn(struct service *s, int from, const struct moves_entry *e, bool
     bool mine = s->map.owner[e->slice] == s->rank && of->owner_is == s->place.generation;
     int old = s->map.owner[e->slice];
     uint32_t epoch = s->map.epoch[e->slice];
-    bool newer = e->epoch > epoch || (e->epoch == epoch && e->rank < old);
+    bool ours = e->rank == s->rank && e->generation == s->place.generation;
+    bool newer = !ours && (e->epoch > epoch || (e->epoch == epoch && e->rank < old));
 
-    if (from == e->rank && e->generation == s->peers[from].generation) {
+    if (from == e->rank && e->generation == s->peers[from].generation &&
+        (of->says == NOBODY || e->epoch >= of->said)) {
         of->says = from;
         of->said = e->epoch;
     }
@@ -59,6 +61,8 @@ static bool hear_claim(struct service *s, int from, const struct moves_entry *e)
         of->claims = from;
         of->claimed = e->epoch;
     }
+    if (e->epoch == epoch + 1 && owner != s->rank && !s->peers[owner].there)
+        return moves_change_to(s, e, false);    /* it may never have come here */
     if (e->epoch == epoch + 1 && speaks(s, e->slice) && !service_lose(s, owner))
         return false;
     return moves_settle(s, e->slice);
@@ -83,7 +87,7 @@ static bool hear_moved(struct service *s, int from, const struct moves_entry *e,
 {
     struct moving *of = &s->moves->slices[e->slice];
     bool yields = e->epoch == s->map.epoch[e->slice] && s->map.owner[e->slice] == from;
-    bool changes = e->epoch > s->map.epoch[e->slice] || yields;
+    bool changes = e->rank != s->rank && (e->epoch > s->map.epoch[e->slice] || yields);
 
     of->says = of->says == from ? NOBODY : of->says;
     of->claims = of->claims == from ? NOBODY : of->claims;
@@ -213,7 +217,7 @@ static bool hear_end(struct service *s, int from, const struct moves_entry *e,
     moves_comes(s, e->slice, NOBODY);
     struct follow *joins = &of->to[TO_OLD];
     *joins = (struct follow){.rank = replica, .state = FOLLOW_JOINS};
-    if (of->early.rank == replica)
+    if (of->early.rank == replica && of->early_of == e->epoch)
         *joins = of->early;
     of->early.rank = NOBODY;
     if (replica == s->rank || !s->peers[replica].there ||
@@ -234,7 +238,12 @@ static bool hear_one(struct service *s, int from, const struct ask_head *head,
                      const struct moves_entry *e, const char **no_ask)
 {
     struct moving *of = &s->moves->slices[e->slice];
+    bool own_word = head->kind == ASK_OWN || head->kind == ASK_CLAIM;
 
+    if (own_word && e->rank != from) {
+        *no_ask = "it says that it has a slice of another rank";
+        return false;
+    }
     switch ((int)head->kind) {
     case ASK_UNSURE:
     case ASK_MAP:

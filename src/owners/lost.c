@@ -28,6 +28,16 @@ static bool open_met(struct service *s, int slice)
     return !met || of->giver != NOBODY || moves_shut(s, slice, false);
 }
 
+/* A replica that joined another one, who did not get the slice, is past. */
+static bool take_word(struct service *s, int slice, int owner, uint32_t epoch)
+{
+    struct moving *of = &s->moves->slices[slice];
+
+    if (of->joined && (of->from != owner || of->begun != epoch))
+        moves_give_part(s, slice);
+    return moves_change(s, slice, owner, epoch, false);
+}
+
 bool moves_settle(struct service *s, int slice)
 {
     struct moving *of = &s->moves->slices[slice];
@@ -38,14 +48,11 @@ bool moves_settle(struct service *s, int slice)
     if (!orphan && !of->unsure)
         return open_met(s, slice);
     if (of->says != NOBODY && (of->unsure || of->said > epoch))
-        return moves_change(s, slice, of->says, of->said, false);
+        return take_word(s, slice, of->says, of->said);
     if (!orphan && owner == s->rank)
         return moves_shut(s, slice, false);
-    if (of->claims != NOBODY && (of->unsure || of->claimed > epoch)) {
-        if (of->joined)                 /* of one that did not get the slice */
-            moves_give_part(s, slice);
-        return moves_change(s, slice, of->claims, of->claimed, false);
-    }
+    if (of->claims != NOBODY && (of->unsure || of->claimed > epoch))
+        return take_word(s, slice, of->claims, of->claimed);
     if (orphan && of->from == owner && of->complete && s->moves->follow_s > 0)
         return claim(s, slice);
     return moves_shut(s, slice, true);

@@ -36,8 +36,9 @@ bool moves_init(struct service *s, const struct moves_options *options)
         of->to[TO_MOVE].rank = of->to[TO_FOLLOW].rank = of->to[TO_OLD].rank = NOBODY;
         if (s->map.owner[slice] != s->rank)
             continue;
-        of->owner_is = s->place.generation - options->late;     /* another process had it, */
-        s->map.shut[slice] = options->late;     /* and who has it now will say so */
+        /* late: another process had it, and who has it now will say so */
+        of->owner_is = s->place.generation - options->late;
+        s->map.shut[slice] = options->late;
         m->shut += options->late;
     }
     return true;
@@ -63,11 +64,15 @@ static double own_share(const struct service *s)
 
 bool moves_come(struct service *s, int rank)
 {
-    struct moves_entry moved[OWNED_SLICES], open[OWNED_SLICES], unsure[OWNED_SLICES];
+    struct moves_entry moved[OWNED_SLICES], open[OWNED_SLICES], unsure[OWNED_SLICES],
+        joined[OWNED_SLICES];
     struct moves_peer *peer = &s->moves->peers[rank];
-    int n = 0, n_open = 0, n_unsure = 0;
+    int n = 0, n_open = 0, n_unsure = 0, n_joined = 0;
 
     for (int slice = 0; slice < OWNED_SLICES; slice++) {
+        const struct moving *of = &s->moves->slices[slice];
+        if (of->joined && of->from == rank)
+            joined[n_joined++] = moves_entry_of(s, slice);
         bool sure = !s->map.shut[slice] || s->map.owner[slice] == s->rank;
         if (s->map.epoch[slice])
             *(sure ? &moved[n++] : &unsure[n_unsure++]) = moves_entry_of(s, slice);
@@ -77,7 +82,8 @@ bool moves_come(struct service *s, int rank)
     *peer = (struct moves_peer){.counts = peer->counts, .share = peer->share};
     return moves_say(s, rank, ASK_UNSURE, unsure, n_unsure, 0, 0) &&
            moves_say(s, rank, ASK_MAP, moved, n, (float)own_share(s), s->moves->late) &&
-           moves_say(s, rank, ASK_OPEN, open, n_open, 0, 0);
+           moves_say(s, rank, ASK_OPEN, open, n_open, 0, 0) &&
+           moves_say(s, rank, ASK_FOLLOWED, joined, n_joined, 0, 0);
 }
 
 /* --- who is to have what --- */
@@ -440,6 +446,7 @@ static bool is_early(struct service *s, int rank, const struct moves_entry *e,
     if (e->epoch <= s->map.epoch[e->slice])
         return false;
     of->early = (struct follow){.rank = rank, .state = state};
+    of->early_of = e->epoch;
     return true;
 }
 

@@ -98,8 +98,9 @@ struct moving {
     uint64_t owner_is;                  /* the owner's generation; 0: it owns it from the
                                            start, and has not come yet */
     struct follow to[TO_ALL];           /* this rank owns it, and these get its rows */
-    struct follow early;                /* a replica that has joined, or refused to, before
-                                           END was here */
+    struct follow early;                /* a replica has joined, or refused to, before END
+                                           has come: */
+    uint32_t early_of;                  /* that of this epoch */
     bool left;                          /* it has given it away, and some ranks have not
                                            said FENCE: */
     int owed;                           /* so many; or it has claimed it, and some have
@@ -254,10 +255,14 @@ static inline bool moves_orphan(const struct service *s, int slice)
                   (owner->generation == is && owner->gone && !owner->done));
 }
 
-/* Whether this rank answers for a slice. */
+/* Whether this rank answers for a slice: not for one of a process before it. */
 static inline bool moves_serves(const struct service *s, int slice)
 {
-    return s->map.owner[slice] == s->rank || (s->moves && s->moves->slices[slice].left);
+    const struct moving *of = s->moves ? &s->moves->slices[slice] : NULL;
+
+    return of && of->left ? true
+                          : s->map.owner[slice] == s->rank &&
+                                (!of || of->owner_is == s->place.generation);
 }
 
 #endif

@@ -179,7 +179,8 @@ static bool one_ended(struct service *s, const struct link_ended *ended)
         peer->done = ended->bytes == sizeof peer->hears && peer->hears < 0;
         if (s->moves)
             s->moves->plan = true;
-        return peer->done || owned_slices(&s->map, peer->hears) == 0 ||
+        return peer->done || (s->moves && s->moves->follow_s > 0) ||
+               owned_slices(&s->map, peer->hears) == 0 ||
                service_loses(s, peer->hears);
     default:
         return true;

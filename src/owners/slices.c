@@ -93,7 +93,8 @@ bool moves_shut(struct service *s, int slice, bool shut)
     return good;
 }
 
-/* Shut also where the owner has died, or is a newer process than the one that is there. */
+/* Shut also where the owner has died, or is a newer process than the one that is there.
+ */
 void moves_change_locked(struct service *s, const struct moves_entry *e, bool shut)
 {
     struct moving *of = &s->moves->slices[e->slice];

@@ -109,7 +109,8 @@ static descant_status take_shares(struct descant *job, const char *text)
 
 descant_status owners_take_options(struct descant *job, const struct descant_options *o)
 {
-    if (o->owned_replica_s != 0 && !(o->owned_replica_s >= 1 && o->owned_replica_s <= 1e6))
+    if (o->owned_replica_s != 0 &&
+        !(o->owned_replica_s >= 1 && o->owned_replica_s <= 1e6))
         return log_fail(&job->log, DESCANT_INVALID,
                         "owned_replica_s is 0, or 1 to 1e6 seconds");
     if (o->owned_replica_s > 0 && !o->owned_moves)
@@ -313,8 +314,8 @@ static descant_status make_service(struct descant *job)
 /* --- the thread --- */
 
 /* A rank that the job knows to be gone, or that is silent for too long: the link beside
- * the job's may not see it. It may have met a newer process of that rank already, of which
- * the job does not know yet: that one is not lost. */
+ * the job's may not see it. It may have met a newer process of that rank already, of
+ * which the job does not know yet: that one is not lost. */
 static bool look_for_lost(struct descant *job)
 {
     struct owners *o = &job->owners;

@@ -167,7 +167,8 @@ static bool take(struct cuts *c)
     if (!c->mine.there)                 /* of a process of this rank before this one */
         memcpy(c->mark_row, block + CUT_FLOATS, sizeof c->mark_row);
     pthread_mutex_lock(&c->mutex);
-    c->last = c->view.order.cut;
+    c->last = c->view.order.cut > c->view.order.done ? c->view.order.cut
+                                                     : c->view.order.done;
     pthread_mutex_unlock(&c->mutex);
     return descant_rows_drop(c->t->job, c->batch) == DESCANT_OK;
 }
@@ -220,7 +221,11 @@ static bool write_shard(struct cuts *c)
     bool good = c->write(c->t, &shard, &c->mine.rows) == DESCANT_OK;
     if (!look_at_parts(c))
         return false;
-    if (good && (uint64_t)c->parts[c->t->rank] == c->mine.parts)
+    bool moved = (uint64_t)c->parts[c->t->rank] != c->mine.parts;
+    if (good && moved)
+        log_say(&c->t->log, DESCANT_WARNING, "rows have come to this rank while it wrote "
+                "its shard, since another rank has died: the checkpoint is left out");
+    if (good && !moved)
         c->mine.written = order->write;
     else
         c->mine.failed = order->write;
@@ -329,8 +334,10 @@ static bool lead(struct cuts *c)
     pthread_mutex_lock(&c->mutex);
     uint64_t cut = c->cut;
     pthread_mutex_unlock(&c->mutex);
-    if (cut && !others_is_first(c->t))  /* the rank before this one has come again */
+    if (cut && !others_is_first(c->t)) {        /* the one before this has come again */
         tell(c, CUT_FAILED, c->t->rank);
+        return true;
+    }
     if (!cut || !c->leads || given->cut != cut)
         return true;
     if (!look_at_parts(c))

@@ -355,7 +355,8 @@ static bool set_up(struct context *c)
                           SSL_OP_ENABLE_MIDDLEBOX_COMPAT | SSL_OP_ALLOW_NO_DHE_KEX);
     SSL_CTX_set_options(c->ssl, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION |
                                     SSL_OP_NO_COMPRESSION);
-    SSL_CTX_set_mode(c->ssl, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_mode(c->ssl, SSL_MODE_RELEASE_BUFFERS |
+                                 SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_session_cache_mode(c->ssl, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_verify(c->ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     SSL_CTX_set_max_cert_list(c->ssl, CERTIFICATES_MOST);
