@@ -844,6 +844,13 @@ START_TEST(the_best_model_has_its_shards)
 }
 END_TEST
 
+/* Half a minute of waiting for two. */
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
+enum { COMINGS = 1 };
+#else
+enum { COMINGS = 2 };
+#endif
+
 int main(void)
 {
     find_self();
@@ -868,7 +875,7 @@ int main(void)
     tcase_add_test(grown, less_memory_is_told);
     tcase_add_test(grown, info_tells_of_collisions);
     tcase_add_checked_fixture(coming, set_up, remove_folder);
-    tcase_add_loop_test(coming, hosts_come_and_leave, 0, 2);
+    tcase_add_loop_test(coming, hosts_come_and_leave, 0, COMINGS);
     tcase_add_checked_fixture(kills, set_up, remove_folder);
     tcase_add_loop_test(kills, a_killed_run_goes_on, 0, 6);
     tcase_add_checked_fixture(faults, set_up, remove_folder);
