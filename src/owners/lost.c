@@ -72,8 +72,8 @@ bool moves_met(struct service *s, int rank, bool late)
     return good;
 }
 
-/* What had been on its way to or from the rank that has gone. A replica that was to join
- * may lack the last that its giver had sent it. */
+/* Slices on their way to or from the rank that has gone end here. A replica that was to
+ * join may lack the last rows of its giver. */
 static bool let_go(struct service *s, int slice, int rank)
 {
     struct moving *of = &s->moves->slices[slice];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What moves of slices are made of (moves.h): the map as it changes, memory for slices,
+/* The parts of which moves are built (moves.h): the map as it changes, memory for slices,
  * and words about them. */
 #include "owners/moves.h"
 
