@@ -178,7 +178,7 @@ static void begin_all(const char *of_plan, int ranks, int items)
     snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
     unlink(said_file);
     tcp_test_address(&at, "127.0.0.1", MOST);
-    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=%d,dead=2s", at.port, MOST);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,ranks=%d,dead=5s", at.port, MOST);
     page = share_memory(sizeof *page);
     page->items = items;
     plan = of_plan;

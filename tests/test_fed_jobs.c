@@ -29,7 +29,7 @@ static struct fed_page {
 } *page;
 
 static char address[300];
-static const char *plan;
+static const char *plan, *dead = "5s";
 static pid_t pids[MOST], hub_pid;
 static int founders, slow = NONE;
 static size_t kept, size_of_all;        /* size_of_all: of every item; 0: they differ */
@@ -43,8 +43,10 @@ static size_t size_of(uint64_t item)
 
 static void fill(unsigned char *bytes, uint64_t item)
 {
-    for (size_t k = 0; k < size_of(item); k++)
-        bytes[k] = (unsigned char)(item * 31 + k * 7 + k / 251);
+    for (size_t k = 0, n = size_of(item); k < n; k += sizeof(uint64_t)) {
+        uint64_t word = rng_mixed(item << 32 | k);
+        memcpy(bytes + k, &word, n - k < sizeof word ? n - k : sizeof word);
+    }
 }
 
 /* --- the one that reads --- */
@@ -215,8 +217,8 @@ static void begin_all(const char *of_plan, int ranks, bool star)
     snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
     unlink(said_file);
     tcp_test_address(&at, "127.0.0.1", MOST);
-    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,%s,dead=2s", at.port,
-             star ? "star" : "ranks=4");
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,%s,dead=%s", at.port,
+             star ? "star" : "ranks=4", dead);
     page = share_memory(sizeof *page);
     plan = of_plan;
     founders = ranks;
@@ -322,6 +324,7 @@ END_TEST
 /* A process that is stopped takes no bytes, and holds nobody up. */
 START_TEST(a_stopped_one_holds_nobody_up)
 {
+    dead = "2s";
     begin_all("shadow-easgd", 3, false);
     AWAIT(page->done[2] > 3);
     kill(pids[2], SIGSTOP);
