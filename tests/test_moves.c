@@ -332,7 +332,7 @@ END_TEST
 START_TEST(a_slice_opens_without_its_giver_only_where_that_died)
 {
     struct word own = {{.kind = ASK_OWN}, {.slice = 7, .rank = 2, .epoch = 2}};
-    bool there = _i == 0, done = _i == 1;
+    bool there = _i == 0, ended = _i == 1;
 
     open_moving(0, 3, 0, 1e3);          /* so that rank 1 may go */
     rows_run(10000000);
@@ -340,10 +340,11 @@ START_TEST(a_slice_opens_without_its_giver_only_where_that_died)
     ck_assert(moves_change(s, 7, 2, 2, true));
     own.entry.generation = s->peers[2].generation;
     s->moves->slices[7].giver = 1;
-    s->peers[1].done = done;
+    s->peers[1].done = _i > 0;
+    s->peers[1].ended = ended;
     ck_assert(there || service_goes(s, 1));
     ck_assert_ptr_null(hear(s, 2, own));
-    ck_assert_int_eq(s->map.shut[7], there || done);
+    ck_assert_int_eq(s->map.shut[7], there || ended);
     rows_close_world();
 }
 END_TEST
@@ -473,6 +474,36 @@ START_TEST(a_death_loses_little)
 }
 END_TEST
 
+/* One that asks for nothing more, and is then killed, still owes its rows: its replica takes them,
+ * also where that rank asks for nothing more, and without replicas it ends for those that need
+ * them. */
+START_TEST(one_that_is_killed_after_its_end_owes_its_rows)
+{
+    bool replicas = _i % 2, both = _i & 2;
+
+    open_moving(_i, 3, 0, replicas ? 0.02 : 0);
+    push_a_while(5);
+    rows_run(3000000000);
+    service_end(&rows_sides[1].service);
+    if (both)
+        service_end(&rows_sides[2].service);
+    rows_run(100000000);
+    ck_assert(rows_sides[0].service.peers[1].done && !rows_sides[0].service.peers[1].ended);
+    die(1);
+    rows_run(100000000);
+    if (replicas) {
+        rows_push_some(0, &rng, 900);
+        rows_check(0);
+        rows_end_all();
+        ck_assert_str_eq(rows_logged, "");
+    } else {
+        ck_assert_int_eq(service_turn(&rows_sides[0].service), OWNERS_FAILED);
+        ck_assert_int_eq(atomic_load(&rows_sides[2].service.status), both ? 0 : DESCANT_ENDED);
+    }
+    rows_close_world();
+}
+END_TEST
+
 /* Without replicas a death ends it for all, also while slices move. */
 START_TEST(without_replicas_rows_die_with_their_owner)
 {
@@ -543,6 +574,7 @@ int main(void)
     tcase_add_loop_test(worlds, one_that_ends_keeps_nobody, 0, seeds);
     tcase_add_loop_test(worlds, replicas_take_the_rows_of_the_dead, 0, seeds / 2);
     tcase_add_loop_test(worlds, a_death_loses_little, 0, seeds);
+    tcase_add_loop_test(worlds, one_that_is_killed_after_its_end_owes_its_rows, 0, 4);
     tcase_add_loop_test(worlds, without_replicas_rows_die_with_their_owner, 0, seeds / 2);
     tcase_add_loop_test(worlds, nothing_moves_while_a_rank_holds, 0, 2);
     return run_cases(map, worlds, NULL);

@@ -120,7 +120,7 @@ static bool let_all_go(struct service *s, int rank, bool *lost)
             of->owner_is = peer->generation;
         of->says = of->says == rank ? NOBODY : of->says;
         of->claims = of->claims == rank ? NOBODY : of->claims;
-        of->unsure |= of->giver == rank && s->map.shut[slice] && !peer->done;
+        of->unsure |= of->giver == rank && s->map.shut[slice] && !peer->ended;
         good = moves_settle(s, slice) && let_go(s, slice, rank);
         *lost |= !(m->follow_s > 0) && s->map.owner[slice] == rank &&
                  moves_orphan(s, slice);
@@ -135,17 +135,18 @@ bool service_loses(struct service *s, int rank)
                         "tables: start again from a checkpoint", rank);
 }
 
-/* An owner that goes before it is done has rows with it. */
+/* One that goes before it has ended in order has its rows with it; where both ranks were
+ * done, this one needs none of them. */
 bool service_goes(struct service *s, int rank)
 {
     struct owners_peer *peer = &s->peers[rank];
-    bool lost = owned_slices(&s->map, rank) > 0 && !peer->done;
+    bool lost = owned_slices(&s->map, rank) > 0;
 
     peer->there = peer->mapped = false;
     peer->gone = true;
     if (s->moves && !let_all_go(s, rank, &lost))
         return false;
-    if (lost)
+    if (lost && !peer->ended && !(peer->done && s->done))
         return service_loses(s, rank);
     return service_works(s, s->link->type->forget(s->link, rank, LINK_PEER));
 }
@@ -153,7 +154,7 @@ bool service_goes(struct service *s, int rank)
 bool service_lose(struct service *s, int rank)
 {
     const struct owners_peer *peer = &s->peers[rank];
-    bool known = peer->done || (peer->gone && !peer->there);
+    bool known = peer->ended || (peer->gone && !peer->there);
     bool matters = s->moves || owned_slices(&s->map, rank) > 0;
 
     return rank == s->rank || known || !matters || service_goes(s, rank);

@@ -252,7 +252,7 @@ static inline bool moves_orphan(const struct service *s, int slice)
     uint64_t is = s->moves->slices[slice].owner_is;
 
     return is && (owner->generation > is ||
-                  (owner->generation == is && owner->gone && !owner->done));
+                  (owner->generation == is && owner->gone && !owner->ended));
 }
 
 /* Whether this rank answers for a slice: not for one of a process before it. */

@@ -48,6 +48,7 @@ enum { ASK_LEAST = 1 << 10, ASK_SIZES = 6 };    /* room of asks: 1, 2, 4 … 32 
 enum { OWNERS_LANES = 16 };             /* asks of one peer that this rank has room for */
 enum { OWNERS_ANSWERS = 256 };          /* to one peer at a time */
 enum owners_tag { OWNERS_ASK, OWNERS_ANSWER, OWNERS_DONE };
+enum owners_word { WORD_DONE = -1, WORD_ENDED = -2 };   /* of struct owners_peer */
 enum ask_kind {
     ASK_FETCH = 1, ASK_PUSH, ASK_COPY,
     ASK_SET,                            /* the first of moves.h */
@@ -141,8 +142,11 @@ struct owners_peer {
     bool mapped;                        /* it has said which slices it knows to have
                                            moved; where none move: it is there */
     bool done;                          /* it asks for nothing more */
+    bool ended;                         /* it has ended in order: it has given its slices
+                                           away, or nobody needs them. Its last word */
     bool told;                          /* that this rank asks for nothing more */
-    int32_t says, hears;                /* DONE: -1, or a rank whose rows are lost */
+    int32_t says, hears;                /* OWNERS_DONE: enum owners_word, or a rank whose
+                                           rows are lost */
     struct owners_op said, heard;
     struct lane *lanes;                 /* (n_lanes) a ring; NULL: it has not come */
     uint64_t opened, served;            /* lanes so far */
@@ -210,6 +214,8 @@ struct service {
     float *row;                         /* (OWNED_COPIED) values of some of them, or
                                            a record */
     uint64_t ends_ns;                   /* since then it ends; 0 */
+    bool done;                          /* it ends, and all that its callers have asked
+                                           for has come: it needs nobody's rows */
 };
 
 enum { OWNERS_WORKED = 1, OWNERS_RESTS, OWNERS_ENDED, OWNERS_FAILED };
