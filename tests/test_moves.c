@@ -54,6 +54,66 @@ START_TEST(few_slices_move)
 }
 END_TEST
 
+/* ------------------------------------------------------------------ what the job has lost */
+
+enum { COMES_TO_LINK, JOB_LOSES, JOB_JOINS, LOOKS };
+
+/* Processes 1, 2, … of a rank come to the link one after the other; the job hears of the end of
+ * each, and of the next one, when it likes. */
+struct one_rank {
+    struct notes notes;
+    struct owners_known known;
+    int link, job;                      /* the process there; link 0: none */
+    bool ended;                         /* the job's */
+    bool lags;                          /* the link was behind the job */
+};
+
+static void look_at(struct one_rank *one)
+{
+    bool lost = owners_is_lost(&one->known, notes_life(&one->notes, 0), (uint32_t)one->link);
+
+    ck_assert_msg(!lost || one->job > one->link || (one->job == one->link && one->ended),
+                  "process %d is lost, but the job knows %d", one->link, one->job);
+    ck_assert(lost || one->lags || !(one->ended && one->job == one->link));
+}
+
+static void play(struct one_rank *one, int event)
+{
+    if (event == COMES_TO_LINK) {
+        one->link++;
+    } else if (event == JOB_LOSES && !one->ended) {
+        notes_add(&one->notes, DESCANT_EVENT_LOST, 0);
+        one->ended = true;
+    } else if (event == JOB_JOINS && (one->ended || one->job == 1)) {
+        notes_add(&one->notes, DESCANT_EVENT_JOINED, 0);
+        one->job += one->ended;
+        one->ended = false;
+    } else if (event == LOOKS) {
+        look_at(one);
+    }
+    one->lags |= one->link < one->job;
+}
+
+/* In all orders. _i 0: the first process comes late to the link, or never; 2: there is a look
+ * after each event. */
+START_TEST(a_newer_process_is_not_taken_for_the_lost_one)
+{
+    enum { LONG = 8 };
+
+    for (int order = 0; order < 1 << 2 * LONG; order++) {
+        struct one_rank one = {.link = _i > 0, .job = 1, .lags = _i < 2};
+        notes_init(&one.notes);
+        look_at(&one);
+        for (int k = 0; k < LONG; k++) {
+            play(&one, order >> 2 * k & 3);
+            if (_i == 2)
+                look_at(&one);
+        }
+        notes_fini(&one.notes);
+    }
+}
+END_TEST
+
 /* ------------------------------------------------------------------ worlds */
 
 static struct rng rng;
@@ -563,6 +623,7 @@ int main(void)
     TCase *map = new_case("map", 20), *worlds = new_case("worlds", 120);
 
     tcase_add_loop_test(map, few_slices_move, 0, 200);
+    tcase_add_loop_test(map, a_newer_process_is_not_taken_for_the_lost_one, 0, 3);
     tcase_add_loop_test(worlds, ranks_come_and_leave, 0, seeds);
     tcase_add_loop_test(worlds, a_rank_reads_its_own_pushes, 0, seeds / 2);
     tcase_add_test(worlds, an_owner_may_be_met_last);

@@ -160,6 +160,18 @@ bool service_lose(struct service *s, int rank)
     return rank == s->rank || known || !matters || service_goes(s, rank);
 }
 
+/* Where the link has met more processes since then than the job has, it is ahead, and the
+ * job speaks of an older one. */
+bool owners_is_lost(struct owners_known *known, struct rank_life life, uint32_t came)
+{
+    uint32_t lives = life.life + 1;
+
+    if (!life.ended && came > known->came &&
+        came - known->came <= lives - known->lives)
+        *known = (struct owners_known){came, lives};
+    return life.lost && known->came == came;
+}
+
 bool moves_wait_for_claims(struct service *s, uint64_t now_ns)
 {
     struct moves *m = s->moves;

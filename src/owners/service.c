@@ -100,6 +100,7 @@ static bool comes(struct service *s, int rank, uint64_t generation)
 
     peer->there = true;
     peer->generation = generation;
+    peer->came++;
     peer->mapped = !s->moves;
     peer->gone = peer->done = peer->ended = peer->told = false;
     peer->heard = (struct owners_op){OP_DONE, peer};

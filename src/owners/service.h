@@ -36,6 +36,7 @@
 #ifndef SERVICE_H
 #define SERVICE_H
 
+#include "fabric/fabric.h"
 #include "link/link.h"
 #include "owners/copies.h"
 
@@ -139,6 +140,7 @@ struct answer {
 struct owners_peer {
     bool there, gone;                   /* gone: it was there */
     uint64_t generation;                /* of its last process; 0: it has not come */
+    uint32_t came;                      /* processes so far */
     bool mapped;                        /* it has said which slices it knows to have
                                            moved; where none move: it is there */
     bool done;                          /* it asks for nothing more */
@@ -240,6 +242,17 @@ void service_wake(struct service *s);   /* any thread */
 void service_end(struct service *s);    /* any thread */
 void service_give_up(struct service *s);        /* any thread: it fails */
 void service_past_copies(struct service *s);    /* any thread: no copy is read again */
+
+/* Of a rank: a process that the service's link has met is the one that the job speaks of.
+ * Zeros: none yet. */
+struct owners_known {
+    uint32_t came;                      /* struct owners_peer */
+    uint32_t lives;                     /* struct rank_life's life, and 1 */
+};
+
+/* The last process that has come to the service's link is the one that the job has lost.
+ * It is not where the link met it before the job heard of the end of the one before. */
+bool owners_is_lost(struct owners_known *known, struct rank_life life, uint32_t came);
 /* The turning thread's, also in a turn: a rank has gone, or is silent for too long, as
  * others know. False: the service has failed. */
 bool service_lose(struct service *s, int rank);

@@ -314,8 +314,7 @@ static descant_status make_service(struct descant *job)
 /* --- the thread --- */
 
 /* A rank that the job knows to be gone, or that is silent for too long: the link beside
- * the job's may not see it. It may have met a newer process of that rank already, of
- * which the job does not know yet: that one is not lost. */
+ * the job's may not see it. */
 static bool look_for_lost(struct descant *job)
 {
     struct owners *o = &job->owners;
@@ -323,9 +322,8 @@ static bool look_for_lost(struct descant *job)
     bool good = true;
 
     for (int rank = 0; good && rank < s->place.size && rank < OWNED_SLICES; rank++)
-        if (!notes_is_gone(&job->events.notes, rank))
-            o->known[rank] = s->peers[rank].generation;
-        else if (o->known[rank] == s->peers[rank].generation)
+        if (owners_is_lost(&o->known[rank], notes_life(&job->events.notes, rank),
+                           s->peers[rank].came))
             good = service_lose(&o->service, rank);
     return good;
 }
