@@ -492,6 +492,33 @@ START_TEST(replicas_take_the_rows_of_the_dead)
 }
 END_TEST
 
+/* Each slice has a whole replica all the time, also where it goes to the rank that was it. */
+START_TEST(a_slice_that_moves_has_a_replica)
+{
+    open_moving(_i, 3, 0, 0.02);
+    push_a_while(5);
+    rows_run(3000000000);
+    moves_leave(&rows_sides[0].service);
+    for (int k = 0; k < 20000 && !atomic_load(&moves_of(0)->away); k++) {
+        rows_run(100000);
+        for (int slice = 0; slice < OWNED_SLICES; slice++) {
+            int owner = rows_sides[0].service.map.owner[slice];
+            const struct service *s = &rows_sides[owner].service;
+            bool has = s->map.owner[slice] != owner;    /* its word is on its way */
+            for (int i = 0; i < TO_ALL; i++) {
+                const struct follow *f = &s->moves->slices[slice].to[i];
+                has |= f->rank != NOBODY &&
+                       (f->state == FOLLOW_FOLLOWS || f->state == FOLLOW_JOINS);
+            }
+            ck_assert_msg(has, "slice %d of rank %d has no replica", slice, owner);
+        }
+    }
+    ck_assert(atomic_load(&moves_of(0)->away));
+    rows_end_all();
+    rows_close_world();
+}
+END_TEST
+
 /* While all push, and slices move, with their replicas: what is lost is a part of what was pushed
  * in the last moments, and no rank waits for ever. Also where the one that dies has just got
  * slices, and where it comes again at once. */
@@ -634,6 +661,7 @@ int main(void)
     tcase_add_loop_test(worlds, a_slice_opens_without_its_giver_only_where_that_died, 0, 3);
     tcase_add_loop_test(worlds, one_that_ends_keeps_nobody, 0, seeds);
     tcase_add_loop_test(worlds, replicas_take_the_rows_of_the_dead, 0, seeds / 2);
+    tcase_add_test(worlds, a_slice_that_moves_has_a_replica);
     tcase_add_loop_test(worlds, a_death_loses_little, 0, seeds);
     tcase_add_loop_test(worlds, one_that_is_killed_after_its_end_owes_its_rows, 0, 4);
     tcase_add_loop_test(worlds, without_replicas_rows_die_with_their_owner, 0, seeds / 2);

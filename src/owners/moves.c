@@ -389,6 +389,15 @@ static int replica_of(const struct moving *of, int to)
     return to;
 }
 
+/* The slice goes to its own replica: first another rank is to have a whole one. */
+static bool lacks_replica(const struct moving *of)
+{
+    const struct follow *next = &of->to[TO_FOLLOW];
+
+    return of->to[TO_OLD].rank == of->to[TO_MOVE].rank && next->rank != NOBODY &&
+           next->state != FOLLOW_FOLLOWS && next->state != FOLLOW_REFUSED;
+}
+
 static bool give(struct service *s, int slice)
 {
     struct moving *of = &s->moves->slices[slice];
@@ -559,7 +568,7 @@ static bool go_on(struct service *s, bool *worked)
             struct follow *f = &of->to[i];
             if (f->rank == NOBODY || f->state == FOLLOW_ENDS ||
                 f->state == FOLLOW_REFUSED ||
-                (f->state == FOLLOW_FOLLOWS && i != TO_MOVE))
+                (f->state == FOLLOW_FOLLOWS && (i != TO_MOVE || lacks_replica(of))))
                 continue;
             m->at = slice;
             *worked = true;
