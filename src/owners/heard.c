@@ -2,6 +2,7 @@
 /* Others say that slices come and go (moves.h): this rank follows. */
 #include "owners/moves.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -137,21 +138,22 @@ static bool wants_no_more(struct service *s)
 }
 
 static bool hear_begin(struct service *s, int from, const struct moves_entry *e,
-                       bool replica)
+                       bool replica, int number)
 {
     struct moving *of = &s->moves->slices[e->slice];
 
     if (e->epoch < s->map.epoch[e->slice] ||    /* it has given it away since then */
         (of->from != NOBODY && e->epoch < of->begun))
-        return moves_say(s, from, ASK_REFUSED, e, 1, 0, 0);
+        return moves_say(s, from, ASK_REFUSED, e, 1, 0, number);
     of->joined = false;
     of->begun = e->epoch;
+    of->number = number;
     if (of->from == from)               /* all that it has, or newer, comes again */
         return true;
     if (of->from != NOBODY)
         moves_give_part(s, e->slice);
     if (moves_serves(s, e->slice) || atomic_load(&s->moves->leaves))
-        return moves_say(s, from, ASK_REFUSED, e, 1, 0, 0);
+        return moves_say(s, from, ASK_REFUSED, e, 1, 0, number);
     if (moves_take_part(s, e->slice)) {
         moves_comes(s, e->slice, from);
         return true;
@@ -160,7 +162,8 @@ static bool hear_begin(struct service *s, int from, const struct moves_entry *e,
         log_say(&s->log, DESCANT_WARNING, "no memory for more rows of tables, of which "
                 "rank %d has %s", from, replica ? "no replica here now" : "to keep some");
     s->moves->said = true;
-    return moves_say(s, from, ASK_REFUSED, e, 1, 0, 0) && (replica || wants_no_more(s));
+    return moves_say(s, from, ASK_REFUSED, e, 1, 0, number) &&
+           (replica || wants_no_more(s));
 }
 
 static const char *hear_rows(struct service *s, int from, const unsigned char *message,
@@ -197,7 +200,7 @@ static bool hear_complete(struct service *s, int from, const struct moves_entry 
     if (of->from != from)
         return true;
     of->complete = true;
-    return moves_say(s, from, ASK_FOLLOWED, e, 1, 0, 0);
+    return moves_say(s, from, ASK_FOLLOWED, e, 1, 0, of->number);
 }
 
 /* The slice is this rank's. Its callers may use it when their own FENCE has come. Its
@@ -215,15 +218,16 @@ static bool hear_end(struct service *s, int from, const struct moves_entry *e,
     }
     own.generation = s->place.generation;
     moves_comes(s, e->slice, NOBODY);
-    struct follow *joins = &of->to[TO_OLD];
-    *joins = (struct follow){.rank = replica, .state = FOLLOW_JOINS};
-    if (of->early.rank == replica && of->early_of == e->epoch)
-        *joins = of->early;
-    of->early.rank = NOBODY;
-    if (replica == s->rank || !s->peers[replica].there ||
-        s->peers[replica].generation != e->generation || joins->state == FOLLOW_REFUSED)
-        joins->rank = NOBODY;
-    if (joins->rank != NOBODY && !moves_note_changes(s, e->slice))
+    bool early = of->early == replica && of->early_of == e->epoch;
+    bool joins = replica != s->rank && s->peers[replica].there &&
+                 s->peers[replica].generation == e->generation &&
+                 (!early || of->early_joins);
+    of->early = NOBODY;
+    memset(of->to, 0, sizeof of->to);
+    if (joins)
+        of->to[0] = (struct follow){.rank = replica, .roles = TO_OLD,
+                                    .state = early ? FOLLOW_FOLLOWS : FOLLOW_JOINS};
+    if (joins && !moves_note_changes(s, e->slice))
         return false;
     if (!moves_change_to(s, &own, true))        /* shut: serves nothing */
         return false;
@@ -252,13 +256,13 @@ static bool hear_one(struct service *s, int from, const struct ask_head *head,
     case ASK_CLAIM:
         return hear_claim(s, from, e) && moves_say(s, from, ASK_FENCE, e, 1, 0, 0);
     case ASK_BEGIN:
-        return hear_begin(s, from, e, head->rate > 0);
+        return hear_begin(s, from, e, head->rate > 0, (int)head->of);
     case ASK_COMPLETE:
         return hear_complete(s, from, e);
     case ASK_FOLLOWED:
-        return moves_followed(s, from, e);
+        return moves_followed(s, from, e, (int)head->of);
     case ASK_REFUSED:
-        moves_refused(s, from, e);
+        moves_refused(s, from, e, (int)head->of);
         break;
     case ASK_DROP:
         if (of->from == from)
@@ -312,8 +316,10 @@ bool moves_heard(struct service *s, int rank, const unsigned char *message, size
         return *no_ask == NULL;
     }
     shares = head.kind == ASK_MAP || head.kind == ASK_SHARE;
+    bool numbered = head.kind == ASK_BEGIN || head.kind == ASK_FOLLOWED ||
+                    head.kind == ASK_REFUSED;
     if (head.n > OWNED_SLICES || bytes != sizeof head + head.n * sizeof e ||
-        head.of > OWNED_SLICES ||
+        head.of > (numbered ? INT_MAX : OWNED_SLICES) ||
         (shares && !(head.rate >= 0 && head.rate <= 1e9f)))
         *no_ask = "it says of slices what cannot be";
     for (size_t k = 0; !*no_ask && good && k < head.n; k++) {

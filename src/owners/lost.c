@@ -82,18 +82,18 @@ static bool let_go(struct service *s, int slice, int rank)
     uint64_t bit = UINT64_C(1) << slice % 64;
     bool good = true, gave = of->giver == rank && s->map.owner[slice] == s->rank;
 
-    for (int k = 0; good && k < TO_ALL; k++) {
+    for (int k = 0; good && k < TO_MOST; k++) {
         struct follow *f = &of->to[k];
-        if (gave && f->rank != NOBODY && f->rank != rank && f->state == FOLLOW_JOINS) {
+        if (gave && f->roles && f->rank != rank && f->state == FOLLOW_JOINS) {
             good = moves_say(s, f->rank, ASK_DROP, &entry, 1, 0, 0);
-            f->rank = NOBODY;
+            f->roles = 0;
         }
-        f->rank = f->rank == rank ? NOBODY : f->rank;
+        f->roles = f->rank == rank ? 0 : f->roles;
     }
     if (gave)
         of->giver = NOBODY;
-    if (of->early.rank == rank)
-        of->early.rank = NOBODY;
+    if (of->early == rank)
+        of->early = NOBODY;
     if (of->from == rank)
         moves_give_part(s, slice);
     if (!good || !(*owes & bit))

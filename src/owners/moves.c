@@ -3,6 +3,7 @@
  * away, and answers for those it has given until nobody asks for them any more. */
 #include "owners/moves.h"
 
+#include <limits.h>
 #include <string.h>
 
 #define AGAIN_NS UINT64_C(50000000)     /* until what was refused is offered again */
@@ -32,8 +33,7 @@ bool moves_init(struct service *s, const struct moves_options *options)
     m->peers[s->rank] = (struct moves_peer){.share = options->share, .counts = true};
     for (int slice = 0; slice < OWNED_SLICES; slice++) {
         struct moving *of = &m->slices[slice];
-        of->from = of->giver = of->says = of->claims = of->early.rank = NOBODY;
-        of->to[TO_MOVE].rank = of->to[TO_FOLLOW].rank = of->to[TO_OLD].rank = NOBODY;
+        of->from = of->giver = of->says = of->claims = of->early = NOBODY;
         if (s->map.owner[slice] != s->rank)
             continue;
         /* late: another process had it, and who has it now will say so */
@@ -120,58 +120,73 @@ static int neighbour(const struct service *s, int but)
     return found;
 }
 
-/* The same rank gets the rows for another reason, too. */
-static struct follow *same_as(struct moving *of, int which)
+static struct follow *with_role(struct moving *of, unsigned role)
 {
-    for (int k = 0; k < TO_ALL; k++)
-        if (k != which && of->to[k].rank == of->to[which].rank)
+    for (int k = 0; k < TO_MOST; k++)
+        if (of->to[k].roles & role)
             return &of->to[k];
     return NULL;
 }
 
-static bool drop(struct service *s, int slice, int which)
+static struct follow *of_rank(struct moving *of, int rank)
 {
-    struct moving *of = &s->moves->slices[slice];
-    struct moves_entry entry = moves_entry_of(s, slice);
-    int rank = of->to[which].rank;
-    struct follow *same = same_as(of, which);
-
-    if (rank != NOBODY && same && same->state == FOLLOW_ENDS)
-        *same = of->to[which];          /* which goes on with the copy */
-    of->to[which].rank = NOBODY;
-    return rank == NOBODY || same || moves_say(s, rank, ASK_DROP, &entry, 1, 0, 0);
+    for (int k = 0; k < TO_MOST; k++)
+        if (of->to[k].roles && of->to[k].rank == rank)
+            return &of->to[k];
+    return NULL;
 }
 
-/* A replica stays until the next one is there. */
-static bool set_follow(struct service *s, int slice, int which, int rank)
+/* A rank that has no role any more gives the rows back. */
+static bool take_role(struct service *s, int slice, unsigned role)
+{
+    struct follow *f = with_role(&s->moves->slices[slice], role);
+    struct moves_entry entry = moves_entry_of(s, slice);
+
+    if (!f)
+        return true;
+    f->roles &= ~role;
+    return f->roles || moves_say(s, f->rank, ASK_DROP, &entry, 1, 0, 0);
+}
+
+static struct follow *give_role(struct moving *of, unsigned role, int rank)
+{
+    struct follow *f = of_rank(of, rank);
+
+    for (int k = 0; !f && k < TO_MOST; k++)
+        if (!of->to[k].roles) {
+            f = &of->to[k];
+            *f = (struct follow){.rank = rank};
+        }
+    f->roles |= role;                   /* as many places as roles: one was free */
+    return f;
+}
+
+/* rank NOBODY: none is to have the role. A replica stays until the next one is whole. */
+static bool set_role(struct service *s, int slice, unsigned role, int rank)
 {
     struct moving *of = &s->moves->slices[slice];
-    struct follow *f = &of->to[which];
-    bool stays = which == TO_FOLLOW && rank != NOBODY && f->state == FOLLOW_FOLLOWS;
+    struct follow *f = with_role(of, role);
+    bool stays = f && role == TO_FOLLOW && rank != NOBODY && f->state == FOLLOW_FOLLOWS;
 
-    if (f->rank == rank)
+    if (rank == (f ? f->rank : NOBODY))
         return true;
-    if (f->rank != NOBODY && stays) {
-        if (!drop(s, slice, TO_OLD))
-            return false;
-        of->to[TO_OLD] = *f;
-        f->rank = NOBODY;
-    }
-    if (!drop(s, slice, which))
-        return false;
-    *f = (struct follow){.rank = rank};
-    struct follow *same = same_as(of, which);
-    if (rank != NOBODY && same)         /* it has its rows, or gets them */
-        f->state = same->state == FOLLOW_FOLLOWS || same->state == FOLLOW_JOINS
-                       ? same->state : FOLLOW_ENDS;
     s->moves->rests = false;
-    return rank != NOBODY || which != TO_FOLLOW || drop(s, slice, TO_OLD);
+    if (stays) {
+        if (!take_role(s, slice, TO_OLD))
+            return false;
+        f->roles |= TO_OLD;
+    }
+    if (!take_role(s, slice, role))
+        return false;
+    f = rank == NOBODY ? NULL : give_role(of, role, rank);
+    bool whole = !f || f->state == FOLLOW_FOLLOWS;
+    return role != TO_FOLLOW || !whole || take_role(s, slice, TO_OLD);
 }
 
 static void forget_followers(struct moving *of)
 {
-    for (int k = 0; k < TO_ALL; k++)
-        of->to[k].rank = NOBODY;
+    for (int k = 0; k < TO_MOST; k++)
+        of->to[k].roles = 0;
 }
 
 static bool plan(struct service *s)
@@ -202,11 +217,12 @@ static bool plan(struct service *s)
         if (s->map.shut[slice] || of->owed > 0)
             continue;
         to = to != s->rank && to != NOBODY && takes(s, to) ? to : NOBODY;
+        const struct follow *now = with_role(of, TO_FOLLOW);
         int follows = !(m->follow_s > 0) ? NOBODY
-                      : still            ? of->to[TO_FOLLOW].rank
-                                         : neighbour(s, to);
-        good = set_follow(s, slice, TO_FOLLOW, follows) &&
-               set_follow(s, slice, TO_MOVE, to);
+                      : !still           ? neighbour(s, to)
+                      : now              ? now->rank
+                                         : NOBODY;
+        good = set_role(s, slice, TO_FOLLOW, follows) && set_role(s, slice, TO_MOVE, to);
     }
     m->plan = false;
     return good;
@@ -243,8 +259,8 @@ static bool send_rows(struct service *s, int rank, int table, size_t n)
 
 static bool has_begun(const struct follow *f)
 {
-    return f->rank != NOBODY && (f->state == FOLLOW_COPIES || f->state == FOLLOW_ENDS ||
-                                 f->state == FOLLOW_FOLLOWS);
+    return f->roles && (f->state == FOLLOW_COPIES || f->state == FOLLOW_ENDS ||
+                        f->state == FOLLOW_FOLLOWS);
 }
 
 /* One of them is in that state. */
@@ -252,19 +268,9 @@ static bool one_is(const struct moving *of, enum follow_state state)
 {
     bool is = false;
 
-    for (int k = 0; k < TO_ALL; k++)
-        is |= of->to[k].rank != NOBODY && of->to[k].state == state;
+    for (int k = 0; k < TO_MOST; k++)
+        is |= of->to[k].roles && of->to[k].state == state;
     return is;
-}
-
-/* Of those that are the same rank. */
-static bool is_first(const struct follow *to, int which)
-{
-    int first = 0;
-
-    while (to[first].rank != to[which].rank || !has_begun(&to[first]))
-        first++;
-    return first == which;
 }
 
 /* The rows of a slice that have changed, to all that have begun to get it. */
@@ -281,8 +287,8 @@ static bool send_changed(struct service *s, int slice)
         while (good && n == most) {
             n = owned_part_next(&s->tables[k], slice, true, &at, most, m->rows,
                                 m->records);
-            for (int i = 0; good && i < TO_ALL; i++)
-                if (has_begun(&to[i]) && is_first(to, i))
+            for (int i = 0; good && i < TO_MOST; i++)
+                if (has_begun(&to[i]))
                     good = send_rows(s, to[i].rank, k, n);
         }
     }
@@ -301,14 +307,18 @@ bool moves_note_changes(struct service *s, int slice)
                                 "no memory to note which rows change");
 }
 
-static bool begin(struct service *s, int slice, struct follow *f, bool replica)
+static bool begin(struct service *s, int slice, struct follow *f)
 {
+    struct moves *m = s->moves;
     struct moves_entry entry = moves_entry_of(s, slice);
+    bool replica = !(f->roles & TO_MOVE);
 
     if (!moves_note_changes(s, slice))
         return false;
-    *f = (struct follow){.rank = f->rank, .state = FOLLOW_COPIES};
-    return moves_say(s, f->rank, ASK_BEGIN, &entry, 1, replica, 0);
+    m->numbers = m->numbers < INT_MAX ? m->numbers + 1 : 1;
+    *f = (struct follow){.rank = f->rank, .roles = f->roles, .state = FOLLOW_COPIES,
+                         .number = m->numbers};
+    return moves_say(s, f->rank, ASK_BEGIN, &entry, 1, replica, f->number);
 }
 
 static bool copy_some(struct service *s, int slice, struct follow *f)
@@ -381,27 +391,28 @@ static void let_copies_age(struct service *s)
 }
 
 /* The rank that has a whole replica, and goes on with it; `to`: there is none. */
-static int replica_of(const struct moving *of, int to)
+static int replica_of(struct moving *of, int to)
 {
-    for (int k = TO_FOLLOW; k < TO_ALL; k++)
-        if (of->to[k].rank != NOBODY && of->to[k].state == FOLLOW_FOLLOWS)
-            return of->to[k].rank;
-    return to;
+    const struct follow *next = with_role(of, TO_FOLLOW), *old = with_role(of, TO_OLD);
+
+    return next && next->state == FOLLOW_FOLLOWS  ? next->rank
+           : old && old->state == FOLLOW_FOLLOWS ? old->rank
+                                                 : to;
 }
 
 /* The slice goes to its own replica: first another rank is to have a whole one. */
-static bool lacks_replica(const struct moving *of)
+static bool lacks_replica(struct moving *of)
 {
-    const struct follow *next = &of->to[TO_FOLLOW];
+    const struct follow *next = with_role(of, TO_FOLLOW), *to = with_role(of, TO_MOVE);
 
-    return of->to[TO_OLD].rank == of->to[TO_MOVE].rank && next->rank != NOBODY &&
-           next->state != FOLLOW_FOLLOWS && next->state != FOLLOW_REFUSED;
+    return to->roles & TO_OLD && next && next->state != FOLLOW_FOLLOWS &&
+           next->state != FOLLOW_REFUSED;
 }
 
 static bool give(struct service *s, int slice)
 {
     struct moving *of = &s->moves->slices[slice];
-    int to = of->to[TO_MOVE].rank, replica = replica_of(of, to);
+    int to = with_role(of, TO_MOVE)->rank, replica = replica_of(of, to);
     struct moves_entry moved = {(uint16_t)slice, (uint16_t)to, s->map.epoch[slice] + 2,
                                 s->peers[to].generation};
     struct moves_entry end = moved;
@@ -447,53 +458,44 @@ bool moves_fenced(struct service *s, int rank, const struct moves_entry *e)
 }
 
 /* It is of a gift that has not come yet. */
-static bool is_early(struct service *s, int rank, const struct moves_entry *e,
-                     enum follow_state state)
+static bool is_early(struct service *s, int rank, const struct moves_entry *e, bool joins)
 {
     struct moving *of = &s->moves->slices[e->slice];
 
     if (e->epoch <= s->map.epoch[e->slice])
         return false;
-    of->early = (struct follow){.rank = rank, .state = state};
+    of->early = rank;
+    of->early_joins = joins;
     of->early_of = e->epoch;
     return true;
 }
 
-bool moves_followed(struct service *s, int rank, const struct moves_entry *e)
+/* An answer to an older BEGIN says nothing of the newer one. */
+bool moves_followed(struct service *s, int rank, const struct moves_entry *e, int number)
 {
-    struct moving *of = &s->moves->slices[e->slice];
+    struct follow *f = of_rank(&s->moves->slices[e->slice], rank);
     struct moves_entry entry = moves_entry_of(s, e->slice);
-    bool knows = false;
 
-    if (is_early(s, rank, e, FOLLOW_FOLLOWS))
+    if (is_early(s, rank, e, true))
         return true;
-    for (int k = 0; k < TO_ALL; k++) {
-        struct follow *f = &of->to[k];
-        knows |= f->rank == rank;
-        if (f->rank == rank && (f->state == FOLLOW_ENDS || f->state == FOLLOW_JOINS))
-            f->state = FOLLOW_FOLLOWS;
-    }
-    s->moves->rests = false;
-    if (!knows)
+    if (!f)
         return moves_say(s, rank, ASK_DROP, &entry, 1, 0, 0);
-    return of->to[TO_FOLLOW].rank != rank || of->to[TO_FOLLOW].state != FOLLOW_FOLLOWS ||
-           drop(s, e->slice, TO_OLD);
+    if (f->number != number || (f->state != FOLLOW_ENDS && f->state != FOLLOW_JOINS))
+        return true;
+    f->state = FOLLOW_FOLLOWS;
+    s->moves->rests = false;
+    return !(f->roles & TO_FOLLOW) || take_role(s, e->slice, TO_OLD);
 }
 
-void moves_refused(struct service *s, int rank, const struct moves_entry *e)
+void moves_refused(struct service *s, int rank, const struct moves_entry *e, int number)
 {
-    struct moving *of = &s->moves->slices[e->slice];
+    struct follow *f = of_rank(&s->moves->slices[e->slice], rank);
 
-    if (is_early(s, rank, e, FOLLOW_REFUSED))
+    if (is_early(s, rank, e, false) || !f || f->number != number ||
+        f->state == FOLLOW_BEGINS)
         return;
-    for (int k = 0; k < TO_ALL; k++) {
-        struct follow *f = &of->to[k];
-        if (f->rank != rank || f->state == FOLLOW_FOLLOWS)
-            continue;
-        if (k == TO_OLD)
-            f->rank = NOBODY;
-        f->state = FOLLOW_REFUSED;
-    }
+    f->roles &= ~(unsigned)TO_OLD;
+    f->state = FOLLOW_REFUSED;
     s->moves->refused = true;
     s->moves->rests = false;
 }
@@ -554,28 +556,37 @@ bool moves_pass_on(struct service *s, const struct read_ask *ask)
 
 /* --- a turn --- */
 
-/* The next slice that has something to be done. */
+/* The rank to which something of the slice is to be sent next; NULL. */
+static struct follow *next_of(struct moving *of)
+{
+    struct follow *to = with_role(of, TO_MOVE);
+
+    if (one_is(of, FOLLOW_JOINS))
+        return NULL;
+    if (to && (to->state == FOLLOW_FOLLOWS ? !lacks_replica(of)
+                                           : to->state <= FOLLOW_COPIES))
+        return to;
+    for (int k = 0; k < TO_MOST; k++)
+        if (of->to[k].roles && of->to[k].state <= FOLLOW_COPIES)
+            return &of->to[k];
+    return NULL;
+}
+
+/* The next slice of which something is to be sent. */
 static bool go_on(struct service *s, bool *worked)
 {
     struct moves *m = s->moves;
 
     for (int k = 0; k < OWNED_SLICES; k++) {
         int slice = (m->at + k) % OWNED_SLICES;
-        struct moving *of = &m->slices[slice];
-        if (one_is(of, FOLLOW_JOINS))
+        struct follow *f = next_of(&m->slices[slice]);
+        if (!f)
             continue;
-        for (int i = 0; i < TO_ALL; i++) {
-            struct follow *f = &of->to[i];
-            if (f->rank == NOBODY || f->state == FOLLOW_ENDS ||
-                f->state == FOLLOW_REFUSED ||
-                (f->state == FOLLOW_FOLLOWS && (i != TO_MOVE || lacks_replica(of))))
-                continue;
-            m->at = slice;
-            *worked = true;
-            return f->state == FOLLOW_BEGINS   ? begin(s, slice, f, i == TO_FOLLOW)
-                   : f->state == FOLLOW_COPIES ? copy_some(s, slice, f)
-                                               : give(s, slice);
-        }
+        m->at = slice;
+        *worked = true;
+        return f->state == FOLLOW_BEGINS   ? begin(s, slice, f)
+               : f->state == FOLLOW_COPIES ? copy_some(s, slice, f)
+                                           : give(s, slice);
     }
     m->rests = true;
     return true;
@@ -610,7 +621,7 @@ static void offer_again(struct service *s, uint64_t now_ns)
     if (!m->refused || now_ns - m->refused_ns < AGAIN_NS)
         return;
     for (int slice = 0; slice < OWNED_SLICES; slice++)
-        for (int k = 0; k < TO_ALL; k++)
+        for (int k = 0; k < TO_MOST; k++)
             if (m->slices[slice].to[k].state == FOLLOW_REFUSED)
                 m->slices[slice].to[k].state = FOLLOW_BEGINS;
     m->refused = m->rests = false;

@@ -54,8 +54,11 @@ enum moves_kind {
                                            heard, but not from their owner */
     ASK_MAP,                            /* rate: the sender's share; of: 1: it is late */
     ASK_SHARE,                          /* the share, without entries */
-    ASK_BEGIN,                          /* rate: 1: as a replica */
-    ASK_COMPLETE, ASK_FOLLOWED, ASK_REFUSED, ASK_DROP,
+    ASK_BEGIN,                          /* rate: 1: as a replica; of: its number */
+    ASK_COMPLETE,
+    ASK_FOLLOWED, ASK_REFUSED,          /* of: the number of the BEGIN that they answer;
+                                           0: they answer END or MOVED */
+    ASK_DROP,
     ASK_END,                            /* of: the replica; the new owner: there is none.
                                            The entry has the replica's generation */
     ASK_MOVED,                          /* of: the same */
@@ -81,32 +84,38 @@ enum follow_state {
     FOLLOW_REFUSED                      /* it cannot have them now, and is asked again */
 };
 
-/* Somebody gets the rows of a slice. */
-struct follow {
-    int rank;                           /* NOBODY */
-    enum follow_state state;
-    int table;                          /* COPIES: the next rows, */
-    size_t at;                          /* of this one */
-};
+/* Why a rank gets the rows of a slice: it is to own the slice; it is its replica, or is
+ * to be; it was the replica, and is kept until the one that is TO_FOLLOW is whole. */
+enum { TO_MOVE = 1, TO_FOLLOW = 2, TO_OLD = 4, TO_MOST = 3 };
 
-/* To whom: it is to have the slice; it is to be a replica; it is one, until the other
- * is. */
-enum { TO_MOVE, TO_FOLLOW, TO_OLD, TO_ALL };
+/* A rank that gets the rows of a slice. */
+struct follow {
+    int rank;
+    unsigned roles;                     /* bits of TO_…; 0: nobody */
+    enum follow_state state;
+    int number;                         /* of its BEGIN, which its answers name; JOINS: 0
+                                         */
+    int table;                          /* COPIES: the table whose rows are next, */
+    size_t at;                          /* and the next one of the slice */
+};
 
 /* What this rank knows of a slice, beside the map. */
 struct moving {
     uint64_t owner_is;                  /* the owner's generation; 0: it owns it from the
                                            start, and has not come yet */
-    struct follow to[TO_ALL];           /* this rank owns it, and these get its rows */
-    struct follow early;                /* a replica has joined, or refused to, before END
-                                           has come: */
-    uint32_t early_of;                  /* that of this epoch */
+    struct follow to[TO_MOST];          /* this rank owns it, and these get its rows: a
+                                           role has one rank, a rank one place */
+    int early;                          /* a replica that has answered before the END of
+                                           its slice has come; NOBODY. Whether it has */
+    bool early_joins;                   /* joined, */
+    uint32_t early_of;                  /* and the epoch of that END */
     bool left;                          /* it has given it away, and some ranks have not
                                            said FENCE: */
     int owed;                           /* so many; or it has claimed it, and some have
                                            not heard it */
     int from;                           /* who sends it to this rank; NOBODY */
-    uint32_t begun;                     /* from: as the owner of this epoch */
+    uint32_t begun;                     /* from: as the owner of this epoch, */
+    int number;                         /* by the BEGIN of this number */
     bool complete;                      /* from: all has come */
     bool joined;                        /* from: as a replica that came with the slice */
     int giver;                          /* who has given it to its owner, and may still
@@ -138,6 +147,7 @@ struct moves {                          /* the turning thread's, but for what sa
     bool routes;                        /* asks may go elsewhere now, */
     bool heard;                         /* and asks of others may be served */
     bool rests;                         /* no slice is to be copied or given */
+    int numbers;                        /* of BEGINs so far */
     int at;                             /* the slice that is looked at next, */
     int sweep;                          /* and whose changed rows are sent; OWNED_SLICES:
                                            all were */
@@ -208,8 +218,9 @@ void moves_owe(struct service *s, int slice);
 bool moves_fenced(struct service *s, int rank, const struct moves_entry *e);
 /* One has said so, or has gone. */
 bool moves_end_owed(struct service *s, int slice);
-bool moves_followed(struct service *s, int rank, const struct moves_entry *e);
-void moves_refused(struct service *s, int rank, const struct moves_entry *e);
+/* Answers to BEGIN, END and MOVED. */
+bool moves_followed(struct service *s, int rank, const struct moves_entry *e, int number);
+void moves_refused(struct service *s, int rank, const struct moves_entry *e, int number);
 /* From now on rows of a slice that change are noted. */
 bool moves_note_changes(struct service *s, int slice);
 /* Others need this rank: it has slices, or passes something on, or one is coming. */
