@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Slices that come and go (moves.h): who is to have which; and worlds in which ranks come, leave
  * and die while all push: each push arrives once, but those that a death may take with it. */
+#include "fabric/fabric.h"
 #include "harness/rows.h"
 #include "harness/suite.h"
 
@@ -433,6 +434,73 @@ START_TEST(a_copy_that_is_refused_is_not_believed)
 }
 END_TEST
 
+static bool same_rows(int owner, int replica, int slice)
+{
+    const struct owned *a = &rows_sides[owner].tables[0], *b = &rows_sides[replica].tables[0];
+
+    return memcmp(a->parts[slice].records, b->parts[slice].records,
+                  a->per_slice * a->record * sizeof(float)) == 0;
+}
+
+/* Half of the slices of rank 0 have their replicas on rank 2, which may be about to own some, too.
+ * The other replicas are on rank 1. */
+START_TEST(a_rank_that_takes_nothing_stops_no_other)
+{
+    enum { FULL = 2 * MOVES_QUEUED };
+    int full = 1 + _i, behind = 0;
+
+    open_moving(0, 3, 0, 0.02);
+    rows_run(1000000000);
+    struct service *s = &rows_sides[0].service;
+    struct moves *m = s->moves;
+    for (int slice = 3; slice < OWNED_SLICES; slice += 6)
+        m->slices[slice].to[0] = (struct follow){.rank = 2, .roles = TO_FOLLOW};
+    m->rests = false;
+    rows_run(1000000000);
+    for (int slice = 0; slice < OWNED_SLICES; slice += 3)
+        ck_assert_int_eq(m->slices[slice].to[0].state, FOLLOW_FOLLOWS);
+    struct follow *to = &m->slices[6].to[1];    /* about to get a slice of which 1 is the replica */
+    *to = (struct follow){.rank = 2, .roles = TO_MOVE, .state = FOLLOW_ENDS};
+    m->peers[full].queued += FULL;
+    for (int k = 0; k < 4; k++)
+        rows_push_some(0, &rng, 3000);
+    rows_run(100000000);
+    for (int slice = 0; slice < OWNED_SLICES; slice += 3) {
+        int replica = slice % 2 ? 2 : 1;
+        ck_assert_msg(replica == full || same_rows(0, replica, slice), "slice %d", slice);
+        behind += !same_rows(0, replica, slice);
+    }
+    ck_assert_int_gt(behind, 100);
+    ck_assert_int_eq(to->state, full == 2 ? FOLLOW_BEGINS : FOLLOW_ENDS);
+    moves_unqueue(s, full, FULL);
+    to->roles = 0;
+    rows_run(100000000);
+    for (int slice = 0; slice < OWNED_SLICES; slice += 3)
+        ck_assert_msg(same_rows(0, slice % 2 ? 2 : 1, slice), "slice %d", slice);
+    rows_close_world();
+}
+END_TEST
+
+/* Rows of many slices that have changed are one message. */
+START_TEST(changed_rows_travel_together)
+{
+    open_moving(0, 2, 0, 0.02);
+    rows_run(1000000000);
+    const struct owners_peer *from = &rows_sides[1].service.peers[0];
+    uint64_t sent = from->served, moved = rows_sides[0].service.stats.moved;
+    uint64_t rows[ROWS / 2];
+    float g[ROWS / 2 * WIDTH] = {0};
+    for (uint64_t k = 0; k < ROWS / 2; k++)
+        rows[k] = 2 * k;                /* rank 0 owns these */
+    struct descant_rows *batch = rows_fetch(0, rows, ROWS / 2);
+    ck_assert_int_eq(batch_push(&rows_sides[0].service, batch, g, 1), DESCANT_OK);
+    rows_run(1000000000);
+    ck_assert_uint_eq(rows_sides[0].service.stats.moved - moved, ROWS / 2);
+    ck_assert_uint_le(from->served - sent, 2 * ROWS / 2 * 20 / ASK_BYTES + 2);
+    rows_close_world();
+}
+END_TEST
+
 /* What a rank had asked the giver of a slice comes before its OPEN, but not where the giver has
  * died; then the owner's word is enough. One that has ended properly had passed all on. */
 START_TEST(a_slice_opens_without_its_giver_only_where_that_died)
@@ -704,6 +772,8 @@ int main(void)
     tcase_add_test(words, an_old_owner_begins_late);
     tcase_add_test(words, answers_are_of_their_begin);
     tcase_add_test(words, a_copy_that_is_refused_is_not_believed);
+    tcase_add_loop_test(words, a_rank_that_takes_nothing_stops_no_other, 0, 2);
+    tcase_add_test(words, changed_rows_travel_together);
     tcase_add_test(words, a_claim_is_heard_of_an_owner_that_never_came);
     tcase_add_test(words, the_last_owner_is_remembered);
     tcase_add_test(words, words_of_others_give_nothing);

@@ -166,23 +166,16 @@ static bool hear_begin(struct service *s, int from, const struct moves_entry *e,
            (replica || wants_no_more(s));
 }
 
-static const char *hear_rows(struct service *s, int from, const unsigned char *message,
-                             size_t bytes)
+/* n rows of a table, and their records. */
+static const char *set_rows(struct service *s, int from, struct owned *table, size_t n,
+                            const unsigned char *rows)
 {
-    struct ask_head head;
+    size_t record = table->record * sizeof(float);
+    const unsigned char *records = rows + n * sizeof(uint64_t);
     uint64_t row;
 
-    memcpy(&head, message, sizeof head);
-    if (head.table >= s->n_tables)
-        return "it sends rows of no table that there is";
-    struct owned *table = &s->tables[head.table];
-    size_t record = table->record * sizeof(float), each = sizeof row + record;
-    if (head.n == 0 || head.n > ASK_BYTES / each || bytes != sizeof head + head.n * each)
-        return "it sends another number of rows than it names";
-    const unsigned char *ids = message + sizeof head;
-    const unsigned char *records = ids + head.n * sizeof row;
-    for (size_t k = 0; k < head.n; k++) {
-        memcpy(&row, ids + k * sizeof row, sizeof row);
+    for (size_t k = 0; k < n; k++) {
+        memcpy(&row, rows + k * sizeof row, sizeof row);
         if (!owned_has(table, row))
             return "it sends a row that there is not";
         if (s->moves->slices[owned_slice(table, row)].from != from)
@@ -191,6 +184,32 @@ static const char *hear_rows(struct service *s, int from, const unsigned char *m
         owned_part_set(table, row, s->row);
     }
     return NULL;
+}
+
+static const char *hear_rows(struct service *s, int from, const unsigned char *message,
+                             size_t bytes)
+{
+    const unsigned char *at = message + sizeof(struct ask_head), *end = message + bytes;
+    struct ask_head head;
+    struct moves_part part;
+    const char *why = NULL;
+
+    memcpy(&head, message, sizeof head);
+    for (uint32_t k = 0; !why && k < head.n; k++) {
+        if ((size_t)(end - at) < sizeof part)
+            return "it sends fewer parts than it names";
+        memcpy(&part, at, sizeof part);
+        at += sizeof part;
+        if (part.table >= (uint32_t)s->n_tables)
+            return "it sends rows of no table that there is";
+        struct owned *table = &s->tables[part.table];
+        size_t each = sizeof(uint64_t) + table->record * sizeof(float);
+        if (part.n == 0 || part.n > (size_t)(end - at) / each)
+            return "it sends another number of rows than it names";
+        why = set_rows(s, from, table, part.n, at);
+        at += part.n * each;
+    }
+    return why || at == end ? why : "it sends more than it names";
 }
 
 static bool hear_complete(struct service *s, int from, const struct moves_entry *e)

@@ -3,6 +3,8 @@
  * (moves.h). */
 #include "owners/moves.h"
 
+#include "fabric/fabric.h"
+
 #include <string.h>
 
 #define CLAIM_NS UINT64_C(10000000000)  /* for a slice without an owner */

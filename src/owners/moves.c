@@ -19,14 +19,14 @@ bool moves_init(struct service *s, const struct moves_options *options)
     if (!m)
         return false;
     m->peers = memory_take_array((size_t)s->place.size, sizeof *m->peers);
+    m->message = memory_take(ASK_BYTES);
     m->records = memory_take(ASK_BYTES);
     m->rows = memory_take(ASK_BYTES);
     m->last = &m->held;
     m->follow_s = options->follow_s;
     m->late = options->late;
-    m->sweep = OWNED_SLICES;
     m->plan = true;
-    if (!m->peers || !m->records || !m->rows)
+    if (!m->peers || !m->message || !m->records || !m->rows)
         return false;
     for (int k = 0; k < options->n && k < s->place.size; k++)
         m->peers[k] = (struct moves_peer){.share = options->shares[k], .counts = true};
@@ -51,6 +51,7 @@ void moves_fini(struct service *s)
     if (!m)
         return;
     memory_give(m->peers);
+    memory_give(m->message);
     memory_give(m->records);
     memory_give(m->rows);
     memory_give(m);
@@ -79,7 +80,8 @@ bool moves_come(struct service *s, int rank)
         if (peer->opens[slice / 64] >> slice % 64 & 1 && s->map.owner[slice] == s->rank)
             open[n_open++] = moves_entry_of(s, slice);
     }
-    *peer = (struct moves_peer){.counts = peer->counts, .share = peer->share};
+    memset(peer->owes, 0, sizeof peer->owes);
+    memset(peer->opens, 0, sizeof peer->opens);
     return moves_say(s, rank, ASK_UNSURE, unsure, n_unsure, 0, 0) &&
            moves_say(s, rank, ASK_MAP, moved, n, (float)own_share(s), s->moves->late) &&
            moves_say(s, rank, ASK_OPEN, open, n_open, 0, 0) &&
@@ -230,31 +232,84 @@ static bool plan(struct service *s)
 
 /* --- rows that are sent --- */
 
-static size_t most_of(const struct owned *table)
+/* A SET that is being made in moves.message. */
+struct set_message {
+    int to[TO_MOST], n;                 /* its ranks */
+    size_t bytes, rows;
+    uint32_t parts;
+};
+
+static const struct set_message empty = {.bytes = sizeof(struct ask_head)};
+
+/* Sends it. From then on it is empty, for the same ranks. */
+static bool send_set(struct service *s, struct set_message *p)
 {
-    return (ASK_BYTES - sizeof(struct ask_head)) /
-           (sizeof(uint64_t) + table->record * sizeof(float));
+    struct ask_head head = {.kind = ASK_SET, .n = p->parts};
+    size_t bytes = p->bytes;
+    bool good = true;
+
+    memcpy(s->moves->message, &head, sizeof head);
+    for (int k = 0; p->parts && good && k < p->n; k++) {
+        if (!s->peers[p->to[k]].there)
+            continue;
+        struct ask *ask = moves_ask(s, p->to[k], ASK_SET, bytes);
+        if (!ask)
+            return false;
+        memcpy(ask->message, s->moves->message, bytes);
+        s->moves->peers[ask->owner].queued += ask_room(ask);
+        owners_count(&s->stats.moved, p->rows);
+        good = ask_send(s, ask);
+    }
+    p->bytes = sizeof head;
+    p->rows = p->parts = 0;
+    return good;
 }
 
-/* m->rows and records. */
-static bool send_rows(struct service *s, int rank, int table, size_t n)
+void moves_unqueue(struct service *s, int rank, size_t bytes)
 {
-    const struct owned *of = &s->tables[table];
-    struct ask_head head = {.kind = ASK_SET, .n = (uint32_t)n, .table = (uint16_t)table};
-    size_t ids = n * sizeof(uint64_t), records = n * of->record * sizeof(float);
-    struct ask *ask;
+    s->moves->peers[rank].queued -= bytes;
+    s->moves->rests = false;
+    s->moves->sweeps = true;
+}
 
-    if (!s->peers[rank].there || n == 0)
-        return true;
-    ask = moves_ask(s, rank, ASK_SET, sizeof head + ids + records);
-    if (!ask)
-        return false;
-    memcpy(ask->message, &head, sizeof head);
-    memcpy(ask->message + sizeof head, s->moves->rows, ids);
-    memcpy(ask->message + sizeof head + ids, s->moves->records, records);
-    s->moves->queued += ask_room(ask);
-    owners_count(&s->stats.moved, n);
-    return ask_send(s, ask);
+static bool has_room(const struct service *s, int rank, size_t most)
+{
+    return s->moves->peers[rank].queued < most;
+}
+
+/* Rows of the slice from *at on, as owned_part_next, to the message, which is sent as
+ * often as it is full, `times` at most. True, and *at beyond the slice: there are no
+ * more. */
+static bool pack(struct service *s, struct set_message *p, int table, int slice, bool dirty,
+                 size_t *at, int *times)
+{
+    struct moves *m = s->moves;
+    const struct owned *of = &s->tables[table];
+    size_t record = of->record * sizeof(float), each = sizeof(uint64_t) + record;
+
+    while (*at < of->per_slice && *times > 0) {
+        struct moves_part part = {.table = (uint32_t)table};
+        size_t left = ASK_BYTES - p->bytes;
+        size_t room = left > sizeof part ? (left - sizeof part) / each : 0;
+        unsigned char *to = m->message + p->bytes;
+        if (room == 0) {
+            --*times;
+            if (!send_set(s, p))
+                return false;
+            continue;
+        }
+        size_t n = owned_part_next(of, slice, dirty, at, room, m->rows, m->records);
+        if (n == 0)
+            break;
+        part.n = (uint32_t)n;
+        memcpy(to, &part, sizeof part);
+        memcpy(to + sizeof part, m->rows, n * sizeof *m->rows);
+        memcpy(to + sizeof part + n * sizeof *m->rows, m->records, n * record);
+        p->bytes += sizeof part + n * each;
+        p->rows += n;
+        p->parts++;
+    }
+    return true;
 }
 
 static bool has_begun(const struct follow *f)
@@ -273,26 +328,36 @@ static bool one_is(const struct moving *of, enum follow_state state)
     return is;
 }
 
-/* The rows of a slice that have changed, to all that have begun to get it. */
-static bool send_changed(struct service *s, int slice)
+/* The rows of a slice that have changed, to all that have begun to get it. A message that
+ * is for others is sent first. */
+static bool pack_changed(struct service *s, struct set_message *p, int slice)
 {
-    struct moves *m = s->moves;
-    const struct follow *to = m->slices[slice].to;
+    const struct follow *to = s->moves->slices[slice].to;
+    struct set_message next = empty;
+    int times = INT_MAX;
     bool good = true;
 
+    for (int k = 0; k < TO_MOST; k++)
+        if (has_begun(&to[k]))
+            next.to[next.n++] = to[k].rank;
+    if (next.n != p->n || memcmp(next.to, p->to, sizeof next.to) != 0) {
+        if (!send_set(s, p))
+            return false;
+        *p = next;
+    }
     for (int k = 0; good && k < s->n_tables; k++) {
-        size_t at = 0, most = most_of(&s->tables[k]), n = most;
-        if (!s->tables[k].parts[slice].dirty)
-            continue;
-        while (good && n == most) {
-            n = owned_part_next(&s->tables[k], slice, true, &at, most, m->rows,
-                                m->records);
-            for (int i = 0; good && i < TO_MOST; i++)
-                if (has_begun(&to[i]))
-                    good = send_rows(s, to[i].rank, k, n);
-        }
+        size_t at = 0;
+        if (s->tables[k].parts[slice].dirty)
+            good = pack(s, p, k, slice, true, &at, &times);
     }
     return good;
+}
+
+static bool send_changed(struct service *s, int slice)
+{
+    struct set_message p = empty;
+
+    return pack_changed(s, &p, slice) && send_set(s, &p);
 }
 
 bool moves_note_changes(struct service *s, int slice)
@@ -323,24 +388,19 @@ static bool begin(struct service *s, int slice, struct follow *f)
 
 static bool copy_some(struct service *s, int slice, struct follow *f)
 {
-    struct moves *m = s->moves;
     struct moves_entry entry = moves_entry_of(s, slice);
+    struct set_message p = empty;
+    int times = MESSAGES;
 
-    for (int k = 0; k < MESSAGES && f->table < s->n_tables; k++) {
-        size_t most = most_of(&s->tables[f->table]);
-        size_t n = owned_part_next(&s->tables[f->table], slice, false, &f->at, most,
-                                   m->rows, m->records);
-        if (!send_rows(s, f->rank, f->table, n))
+    p.to[p.n++] = f->rank;
+    for (; f->table < s->n_tables; f->table++, f->at = 0)
+        if (!pack(s, &p, f->table, slice, false, &f->at, &times))
             return false;
-        if (n < most) {
-            f->table++;
-            f->at = 0;
-        }
-    }
-    if (f->table < s->n_tables)
-        return true;
+        else if (times == 0)
+            return true;
     f->state = FOLLOW_ENDS;
-    return send_changed(s, slice) && moves_say(s, f->rank, ASK_COMPLETE, &entry, 1, 0, 0);
+    return send_set(s, &p) && send_changed(s, slice) &&
+           moves_say(s, f->rank, ASK_COMPLETE, &entry, 1, 0, 0);
 }
 
 /* --- a slice is given away --- */
@@ -557,17 +617,18 @@ bool moves_pass_on(struct service *s, const struct read_ask *ask)
 /* --- a turn --- */
 
 /* The rank to which something of the slice is to be sent next; NULL. */
-static struct follow *next_of(struct moving *of)
+static struct follow *next_of(const struct service *s, struct moving *of)
 {
     struct follow *to = with_role(of, TO_MOVE);
 
     if (one_is(of, FOLLOW_JOINS))
         return NULL;
-    if (to && (to->state == FOLLOW_FOLLOWS ? !lacks_replica(of)
-                                           : to->state <= FOLLOW_COPIES))
+    if (to && has_room(s, to->rank, MOVES_QUEUED) &&
+        (to->state == FOLLOW_FOLLOWS ? !lacks_replica(of) : to->state <= FOLLOW_COPIES))
         return to;
     for (int k = 0; k < TO_MOST; k++)
-        if (of->to[k].roles && of->to[k].state <= FOLLOW_COPIES)
+        if (of->to[k].roles && of->to[k].state <= FOLLOW_COPIES &&
+            has_room(s, of->to[k].rank, MOVES_QUEUED))
             return &of->to[k];
     return NULL;
 }
@@ -579,7 +640,7 @@ static bool go_on(struct service *s, bool *worked)
 
     for (int k = 0; k < OWNED_SLICES; k++) {
         int slice = (m->at + k) % OWNED_SLICES;
-        struct follow *f = next_of(&m->slices[slice]);
+        struct follow *f = next_of(s, &m->slices[slice]);
         if (!f)
             continue;
         m->at = slice;
@@ -592,24 +653,50 @@ static bool go_on(struct service *s, bool *worked)
     return true;
 }
 
-/* A part of the slices whose changed rows are due. These go before copies: they may fill
- * the queue beyond its bound, as what has changed is to come in time. */
+/* A slice whose replica has no room for more waits. One that is to have the slice, and
+ * has no room, begins anew later, rather than that the replica waits for it. */
+static bool may_send(const struct service *s, struct moving *of)
+{
+    for (int k = 0; k < TO_MOST; k++)
+        if (has_begun(&of->to[k]) && of->to[k].roles & (TO_FOLLOW | TO_OLD) &&
+            !has_room(s, of->to[k].rank, 2 * MOVES_QUEUED))
+            return false;
+    for (int k = 0; k < TO_MOST; k++)
+        if (has_begun(&of->to[k]) && !has_room(s, of->to[k].rank, 2 * MOVES_QUEUED))
+            of->to[k].state = FOLLOW_BEGINS;
+    return true;
+}
+
+/* The changed rows of all slices are due twice in follow_s. These go before copies: they
+ * may fill a rank's queue beyond the bound of copies, as what has changed is to come in
+ * time. A rank that takes nothing keeps its own slices waiting; where it is slow, these
+ * go on where they stopped. */
 static bool sweep(struct service *s, uint64_t now_ns)
 {
     struct moves *m = s->moves;
-    uint64_t due_ns = (uint64_t)(m->follow_s * 0.5e9);
+    struct set_message p = empty;
+    int first = m->sweep;
+    bool waits = false;
 
-    if (m->sweep == OWNED_SLICES && now_ns - m->swept_ns >= due_ns) {
+    if (now_ns - m->swept_ns >= (uint64_t)(m->follow_s * 0.5e9)) {
+        memset(m->due, true, sizeof m->due);
         m->swept_ns = now_ns;
-        m->sweep = 0;
+        m->sweeps = true;
     }
-    for (; m->sweep < OWNED_SLICES && m->queued < 2 * MOVES_QUEUED; m->sweep++) {
-        const struct moving *of = &m->slices[m->sweep];
-        if ((one_is(of, FOLLOW_FOLLOWS) || one_is(of, FOLLOW_ENDS)) &&
-            !send_changed(s, m->sweep))
+    for (int k = 0; m->sweeps && k < OWNED_SLICES; k++) {
+        int slice = (first + k) % OWNED_SLICES;
+        struct moving *of = &m->slices[slice];
+        if (!m->due[slice])
+            continue;
+        bool follows = one_is(of, FOLLOW_FOLLOWS) || one_is(of, FOLLOW_ENDS);
+        m->due[slice] = follows && !may_send(s, of);
+        m->sweep = m->due[slice] && !waits ? slice : m->sweep;
+        waits |= m->due[slice];
+        if (follows && !m->due[slice] && !pack_changed(s, &p, slice))
             return false;
     }
-    return true;
+    m->sweeps = false;
+    return send_set(s, &p);
 }
 
 /* Those that were refused are offered again. */
@@ -666,7 +753,7 @@ bool moves_turn(struct service *s, uint64_t now_ns, bool *worked)
     offer_again(s, now_ns);
     if (m->follow_s > 0 && !sweep(s, now_ns))
         return false;
-    if (!m->rests && m->queued < MOVES_QUEUED && !go_on(s, worked))
+    if (!m->rests && !go_on(s, worked))
         return false;
     if (m->routes) {
         m->routes = false;

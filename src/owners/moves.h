@@ -49,7 +49,8 @@
 #include "owners/service.h"
 
 enum moves_kind {
-    /* ASK_SET: a table, n rows of 8 bytes, and n records. All others have n entries. */
+    /* ASK_SET has n parts: struct moves_part, then its rows of 8 bytes, and their
+     * records. All others have n entries. */
     ASK_UNSURE = ASK_SET + 1,           /* before MAP: slices of which the sender has
                                            heard, but not from their owner */
     ASK_MAP,                            /* rate: the sender's share; of: 1: it is late */
@@ -75,7 +76,15 @@ struct moves_entry {
     uint64_t generation;                /* of that rank, where it has the slice */
 };
 
-enum { MOVES_QUEUED = 4 << 20 };        /* bytes of rows on their way, at most */
+struct moves_part {
+    uint32_t table, n;
+};
+
+enum { MOVES_QUEUED = 4 << 20 };        /* bytes of rows on their way to a rank, at most */
+enum { MOVES_WIDEST = 8184 };           /* floats of a record */
+_Static_assert(sizeof(struct ask_head) + sizeof(struct moves_part) + sizeof(uint64_t) +
+                       MOVES_WIDEST * sizeof(float) == ASK_BYTES,
+               "a message has room for one");
 enum { NOBODY = -1 };
 
 enum follow_state {
@@ -131,6 +140,7 @@ struct moving {
 struct moves_peer {
     double share;
     bool counts;                        /* it may have slices, by its share */
+    size_t queued;                      /* bytes of SET on their way to it */
     uint64_t owes[OWNED_SLICES / 64];   /* slices of which it has not said FENCE, */
     uint64_t opens[OWNED_SLICES / 64];  /* and of which it is to hear OPEN when it is
                                            there: its FENCE has come before it */
@@ -142,16 +152,16 @@ struct moves {                          /* the turning thread's, but for what sa
     double follow_s;
     struct ask *held, **last;           /* asks with rows that are shut, in their order */
     int shut, left, coming;             /* slices; coming: from somebody */
-    size_t queued;                      /* bytes of SET on their way */
     bool plan;                          /* who is to have what may have changed */
     bool routes;                        /* asks may go elsewhere now, */
     bool heard;                         /* and asks of others may be served */
     bool rests;                         /* no slice is to be copied or given */
     int numbers;                        /* of BEGINs so far */
     int at;                             /* the slice that is looked at next, */
-    int sweep;                          /* and whose changed rows are sent; OWNED_SLICES:
-                                           all were */
-    uint64_t swept_ns;
+    int sweep;                          /* and whose changed rows are sent first, */
+    bool due[OWNED_SLICES];             /* of those whose are due; */
+    uint64_t swept_ns;                  /* all were due then */
+    bool sweeps;                        /* a slice that is due may be sent now */
     bool refused;                       /* some were, */
     uint64_t refused_ns;                /* since then; 0 */
     uint64_t waits_ns;                  /* some slices have no owner since then; 0 */
@@ -163,8 +173,9 @@ struct moves {                          /* the turning thread's, but for what sa
     _Atomic bool still;                 /* for any thread: holds, and nothing moves */
     _Atomic bool away;                  /* for any thread: it leaves, and has nothing */
     _Atomic bool stuck;                 /* for any thread: nobody can take its slices */
-    float *records;                     /* of one message, */
-    uint64_t *rows;                     /* and their rows */
+    unsigned char *message;             /* (ASK_BYTES) a SET that is being made, */
+    uint64_t *rows;                     /* and rows of a part of it, */
+    float *records;                     /* with their records */
 };
 
 struct moves_options {
@@ -227,6 +238,8 @@ bool moves_note_changes(struct service *s, int slice);
 bool moves_has(const struct service *s);
 /* Pushes of an ask on rows that were given away. */
 bool moves_pass_on(struct service *s, const struct read_ask *ask);
+/* A SET of so many bytes has come there, or its rank has gone. */
+void moves_unqueue(struct service *s, int rank, size_t bytes);
 
 /* --- lost.c: the turning thread's --- */
 

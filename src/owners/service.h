@@ -36,7 +36,6 @@
 #ifndef SERVICE_H
 #define SERVICE_H
 
-#include "fabric/fabric.h"
 #include "link/link.h"
 #include "owners/copies.h"
 
@@ -252,6 +251,7 @@ struct owners_known {
 
 /* The last process that has come to the service's link is the one that the job has lost.
  * It is not where the link met it before the job heard of the end of the one before. */
+struct rank_life;
 bool owners_is_lost(struct owners_known *known, struct rank_life life, uint32_t came);
 /* The turning thread's, also in a turn: a rank has gone, or is silent for too long, as
  * others know. False: the service has failed. */

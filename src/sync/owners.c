@@ -208,8 +208,8 @@ static const char *unmovable(const struct descant *job, const struct link_place 
             return "a table of the job grows, and its rows stay where they are";
         if (o->tables[k].shape.age > 0)
             return "a table of the job has copies of its hot rows: let age be 0";
-        if (o->tables[k].record > OWNED_COPIED)
-            return "a row with its optimizer's state has more than 8191 floats";
+        if (o->tables[k].record > MOVES_WIDEST)
+            return "a row with its optimizer's state has more than 8184 floats";
     }
     return NULL;
 }
