@@ -501,6 +501,88 @@ START_TEST(changed_rows_travel_together)
 }
 END_TEST
 
+/* As after the deaths of those that had it, a push comes to a rank that has not the slice. Its other
+ * rows arrive, and its sender stays. */
+START_TEST(a_push_to_a_wrong_rank_is_dropped)
+{
+    const uint64_t rows[] = {0, 1, 3, 4};       /* of ranks 0, 1, 0 and 1 */
+    const float g[4 * WIDTH] = {-1, -1, -1, -2, -2, -2, -3, -3, -3, -4, -4, -4};
+    float values[4 * WIDTH];
+
+    open_moving(0, 3, 0, 1e3);
+    rows_run(10000000);
+    struct service *s = &rows_sides[2].service;
+    struct descant_rows *batch = rows_fetch(2, rows, 4);
+    ck_assert_ptr_nonnull(rows_come(2, batch));
+    ck_assert_int_eq(s->map.owner[1], 1);
+    ck_assert(moves_change(s, 1, 0, 2, false));
+    ck_assert_int_eq(batch_push(s, batch, g, 1), DESCANT_OK);
+    rows_run(10000000);
+    for (int owner = 0; owner < 2; owner++)
+        owned_read(&rows_sides[owner].tables[0], rows + owner, NULL, 1, values + owner * WIDTH);
+    owned_read(&rows_sides[0].tables[0], rows + 2, NULL, 1, values + 2 * WIDTH);
+    owned_read(&rows_sides[1].tables[0], rows + 3, NULL, 1, values + 3 * WIDTH);
+    ck_assert(values[0] == 1 && values[WIDTH] == 0 && values[2 * WIDTH] == 3 &&
+              values[3 * WIDTH] == 4);
+    ck_assert(rows_sides[0].service.peers[2].there);
+    ck_assert_str_eq(rows_logged, "");
+    batch = rows_fetch(2, rows, 4);     /* but nobody asks for rows of another rank */
+    rows_run(10000000);
+    ck_assert_ptr_nonnull(strstr(rows_logged, "a row that is another rank's"));
+    batch_let_go(s, batch);
+    rows_close_world();
+}
+END_TEST
+
+/* One slice has found an owner before another one loses its own. */
+START_TEST(each_slice_waits_for_itself)
+{
+    const uint64_t second = 1000000000;
+
+    open_moving(0, 3, 0, 1e3);
+    rows_run(10000000);
+    struct service *s = &rows_sides[0].service;
+    for (int slice = 4; slice < 6; slice++) {
+        ck_assert(moves_shut(s, slice, true));
+        s->moves->slices[slice].unsure = true;
+        ck_assert(moves_wait_for_claims(s, (uint64_t)(slice - 3) * 9 * second));
+    }
+    ck_assert(moves_shut(s, 4, false));
+    ck_assert(moves_wait_for_claims(s, 27 * second));
+    ck_assert(!moves_wait_for_claims(s, 28 * second));
+    rows_close_world();
+}
+END_TEST
+
+/* The replica of a slice that comes is waited for only where its answer is sure to come. */
+START_TEST(a_replica_that_has_not_met_its_owner_does_not_join)
+{
+    bool met = _i;
+
+    open_moving(0, 3, 0, 1e3);
+    rows_run(10000000);
+    struct service *s = &rows_sides[0].service, *r = &rows_sides[2].service;
+    struct word word = {{.kind = ASK_BEGIN, .of = 5}, moves_entry_of(s, 7)};
+    ck_assert_ptr_null(hear(s, 1, word));
+    word.head.kind = ASK_COMPLETE;
+    ck_assert_ptr_null(hear(s, 1, word));
+    s->peers[2].mapped = met;
+    word.head = (struct ask_head){.kind = ASK_END, .of = 2};
+    word.entry = (struct moves_entry){7, 0, 2, s->peers[2].generation};
+    ck_assert_ptr_null(hear(s, 1, word));
+    ck_assert_int_eq(s->map.owner[7], 0);
+    ck_assert_int_eq(s->moves->slices[7].to[0].roles, met ? TO_OLD : 0);
+    moves_comes(r, 7, 1);
+    r->moves->slices[7].complete = true;
+    r->peers[0].there = met;
+    word.head = (struct ask_head){.kind = ASK_MOVED, .of = 2};
+    word.entry.generation = s->place.generation;
+    ck_assert_ptr_null(hear(r, 1, word));
+    ck_assert_int_eq(r->moves->slices[7].from, met ? 0 : NOBODY);
+    rows_close_world();
+}
+END_TEST
+
 /* What a rank had asked the giver of a slice comes before its OPEN, but not where the giver has
  * died; then the owner's word is enough. One that has ended properly had passed all on. */
 START_TEST(a_slice_opens_without_its_giver_only_where_that_died)
@@ -774,6 +856,9 @@ int main(void)
     tcase_add_test(words, a_copy_that_is_refused_is_not_believed);
     tcase_add_loop_test(words, a_rank_that_takes_nothing_stops_no_other, 0, 2);
     tcase_add_test(words, changed_rows_travel_together);
+    tcase_add_test(words, a_push_to_a_wrong_rank_is_dropped);
+    tcase_add_test(words, each_slice_waits_for_itself);
+    tcase_add_loop_test(words, a_replica_that_has_not_met_its_owner_does_not_join, 0, 2);
     tcase_add_test(words, a_claim_is_heard_of_an_owner_that_never_came);
     tcase_add_test(words, the_last_owner_is_remembered);
     tcase_add_test(words, words_of_others_give_nothing);

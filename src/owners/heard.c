@@ -69,12 +69,13 @@ static bool hear_claim(struct service *s, int from, const struct moves_entry *e)
     return moves_settle(s, e->slice);
 }
 
-/* This rank is the replica of the slice, and goes on with it, if it has all of it. */
+/* This rank is the replica of the slice, and goes on with it, if it has all of it. An
+ * owner that is not there yet cannot hear the answer, and waits for none (hear_end). */
 static bool join(struct service *s, int from, const struct moves_entry *e, bool changed)
 {
     struct moving *of = &s->moves->slices[e->slice];
 
-    if (!changed || of->from != from || !of->complete)
+    if (!changed || of->from != from || !of->complete || !s->peers[e->rank].there)
         return moves_say(s, e->rank, ASK_REFUSED, e, 1, 0, 0);
     moves_comes(s, e->slice, e->rank);
     of->complete = of->joined = true;
@@ -223,7 +224,8 @@ static bool hear_complete(struct service *s, int from, const struct moves_entry 
 }
 
 /* The slice is this rank's. Its callers may use it when their own FENCE has come. Its
- * replica is to join, if it is the process that the giver knew. */
+ * replica is to join, if it is the process that the giver knew, and has met this rank: it
+ * has, once its MAP has come. */
 static bool hear_end(struct service *s, int from, const struct moves_entry *e,
                      int replica, const char **no_ask)
 {
@@ -238,9 +240,9 @@ static bool hear_end(struct service *s, int from, const struct moves_entry *e,
     own.generation = s->place.generation;
     moves_comes(s, e->slice, NOBODY);
     bool early = of->early == replica && of->early_of == e->epoch;
-    bool joins = replica != s->rank && s->peers[replica].there &&
-                 s->peers[replica].generation == e->generation &&
-                 (!early || of->early_joins);
+    const struct owners_peer *other = &s->peers[replica];
+    bool joins = replica != s->rank && other->there && other->mapped &&
+                 other->generation == e->generation && (!early || of->early_joins);
     of->early = NOBODY;
     memset(of->to, 0, sizeof of->to);
     if (joins)

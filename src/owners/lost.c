@@ -177,13 +177,16 @@ bool owners_is_lost(struct owners_known *known, struct rank_life life, uint32_t 
 bool moves_wait_for_claims(struct service *s, uint64_t now_ns)
 {
     struct moves *m = s->moves;
-    int lost = NOBODY;
 
-    for (int slice = 0; m->shut && slice < OWNED_SLICES; slice++)
-        if (s->map.shut[slice] && (m->slices[slice].unsure || moves_orphan(s, slice)))
-            lost = s->map.owner[slice];
-    m->waits_ns = lost == NOBODY ? 0 : m->waits_ns ? m->waits_ns : now_ns;
-    return lost == NOBODY || now_ns - m->waits_ns < CLAIM_NS ||
-           service_fail(s, DESCANT_ENDED, "rank %d has gone, and no rank has taken its "
-                        "rows of the tables: start again from a checkpoint", lost);
+    for (int slice = 0; m->shut && !s->done && slice < OWNED_SLICES; slice++) {
+        struct moving *of = &m->slices[slice];
+        if (!s->map.shut[slice] || !(of->unsure || moves_orphan(s, slice)))
+            continue;
+        of->waits_ns = of->waits_ns ? of->waits_ns : now_ns;
+        if (now_ns - of->waits_ns >= CLAIM_NS)
+            return service_fail(s, DESCANT_ENDED, "rank %d has gone, and no rank has "
+                                "taken its rows of the tables: start again from a "
+                                "checkpoint", s->map.owner[slice]);
+    }
+    return true;
 }

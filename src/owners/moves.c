@@ -65,15 +65,11 @@ static double own_share(const struct service *s)
 
 bool moves_come(struct service *s, int rank)
 {
-    struct moves_entry moved[OWNED_SLICES], open[OWNED_SLICES], unsure[OWNED_SLICES],
-        joined[OWNED_SLICES];
+    struct moves_entry moved[OWNED_SLICES], open[OWNED_SLICES], unsure[OWNED_SLICES];
     struct moves_peer *peer = &s->moves->peers[rank];
-    int n = 0, n_open = 0, n_unsure = 0, n_joined = 0;
+    int n = 0, n_open = 0, n_unsure = 0;
 
     for (int slice = 0; slice < OWNED_SLICES; slice++) {
-        const struct moving *of = &s->moves->slices[slice];
-        if (of->joined && of->from == rank)
-            joined[n_joined++] = moves_entry_of(s, slice);
         bool sure = !s->map.shut[slice] || s->map.owner[slice] == s->rank;
         if (s->map.epoch[slice])
             *(sure ? &moved[n++] : &unsure[n_unsure++]) = moves_entry_of(s, slice);
@@ -84,8 +80,7 @@ bool moves_come(struct service *s, int rank)
     memset(peer->opens, 0, sizeof peer->opens);
     return moves_say(s, rank, ASK_UNSURE, unsure, n_unsure, 0, 0) &&
            moves_say(s, rank, ASK_MAP, moved, n, (float)own_share(s), s->moves->late) &&
-           moves_say(s, rank, ASK_OPEN, open, n_open, 0, 0) &&
-           moves_say(s, rank, ASK_FOLLOWED, joined, n_joined, 0, 0);
+           moves_say(s, rank, ASK_OPEN, open, n_open, 0, 0);
 }
 
 /* --- who is to have what --- */

@@ -132,6 +132,7 @@ struct moving {
     bool unsure;                        /* its giver has died before it had passed all on,
                                            or others have said so: who has it says so, or
                                            claims it */
+    uint64_t waits_ns;                  /* it has no owner since then; 0 */
     int says, claims;                   /* who has said that it has it, or claims it, and
                                            has neither gone nor given it; NOBODY, */
     uint32_t said, claimed;             /* and its epoch then */
@@ -164,7 +165,6 @@ struct moves {                          /* the turning thread's, but for what sa
     bool sweeps;                        /* a slice that is due may be sent now */
     bool refused;                       /* some were, */
     uint64_t refused_ns;                /* since then; 0 */
-    uint64_t waits_ns;                  /* some slices have no owner since then; 0 */
     bool late;                          /* this rank has come after the start */
     bool holds_now;                     /* as the last turn has seen it */
     bool said;                          /* that there is no memory */

@@ -303,9 +303,13 @@ struct read_ask {
     const unsigned char *gradients;
 };
 
-/* NULL, or why it is no ask; s->asked becomes its rows. */
+/* NULL, or why it is no ask; s->asked becomes its rows. ask_elsewhere: some of its rows
+ * are another rank's, and else it is one. */
 const char *ask_read(struct service *s, const unsigned char *message, size_t bytes,
                      struct read_ask *ask);
+extern const char *const ask_elsewhere;
+/* Leaves the rows of a push that are this rank's. */
+void ask_keep_own(struct service *s, unsigned char *message, struct read_ask *ask);
 void ask_answer(struct service *s, const struct read_ask *ask, unsigned char *out);
 void ask_step(struct service *s, const struct read_ask *ask);
 
