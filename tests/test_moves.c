@@ -501,8 +501,46 @@ START_TEST(changed_rows_travel_together)
 }
 END_TEST
 
-/* As after the deaths of those that had it, a push comes to a rank that has not the slice. Its other
- * rows arrive, and its sender stays. */
+/* Two parts, of which the first has two rows. A message of any other length, or with other numbers,
+ * is none. */
+START_TEST(rows_that_lie_are_refused)
+{
+    enum { FIRST = 8 + 2 * (8 + 4 * WIDTH), SECOND = 8 + 8 + 4 * 10, ALL = 16 + FIRST + SECOND };
+    static const struct {
+        size_t at;
+        uint64_t value;                 /* of 4 bytes, or of a row */
+    } lies[] = {{4, 1}, {4, 3}, {4, UINT32_MAX}, {16, 2}, {16, UINT32_MAX}, {20, 0}, {20, 3},
+                {20, UINT32_MAX}, {24, ROWS}, {24, UINT64_MAX}, {16 + FIRST, 7},
+                {16 + FIRST + 4, 0}, {16 + FIRST + 4, 2}};
+    static const uint32_t parts[2][2] = {{0, 2}, {1, 1}};
+    unsigned char good[ALL] = {ASK_SET, [4] = 2}, message[ALL];
+    const char *why = NULL;
+
+    open_moving(0, 2, 0, 1e3);
+    struct service *s = &rows_sides[0].service;
+    memcpy(good + 16, parts[0], 8);
+    memcpy(good + 16 + FIRST, parts[1], 8);
+    ck_assert_uint_eq(s->tables[1].record, 10);
+    ck_assert(moves_heard(s, 1, good, ALL, &why) && !why);
+    for (size_t bytes = 16; bytes < ALL; bytes++) {
+        unsigned char *exact = malloc(bytes);   /* so that a read behind it is found */
+        memcpy(exact, good, bytes);
+        why = NULL;
+        ck_assert(!moves_heard(s, 1, exact, bytes, &why) && why);
+        free(exact);
+    }
+    for (int k = 0; k < N(lies); k++) {
+        memcpy(message, good, ALL);
+        memcpy(message + lies[k].at, &lies[k].value, lies[k].at == 24 ? 8 : 4);
+        why = NULL;
+        ck_assert_msg(!moves_heard(s, 1, message, ALL, &why) && why, "lie %d", k);
+    }
+    rows_close_world();
+}
+END_TEST
+
+/* As after the deaths of those that had it, a push comes to a rank that has not the slice. Its
+ * other rows arrive, and its sender stays. */
 START_TEST(a_push_to_a_wrong_rank_is_dropped)
 {
     const uint64_t rows[] = {0, 1, 3, 4};       /* of ranks 0, 1, 0 and 1 */
@@ -856,6 +894,7 @@ int main(void)
     tcase_add_test(words, a_copy_that_is_refused_is_not_believed);
     tcase_add_loop_test(words, a_rank_that_takes_nothing_stops_no_other, 0, 2);
     tcase_add_test(words, changed_rows_travel_together);
+    tcase_add_test(words, rows_that_lie_are_refused);
     tcase_add_test(words, a_push_to_a_wrong_rank_is_dropped);
     tcase_add_test(words, each_slice_waits_for_itself);
     tcase_add_loop_test(words, a_replica_that_has_not_met_its_owner_does_not_join, 0, 2);

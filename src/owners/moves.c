@@ -3,12 +3,7 @@
  * away, and answers for those it has given until nobody asks for them any more. */
 #include "owners/moves.h"
 
-#include <limits.h>
 #include <string.h>
-
-#define AGAIN_NS UINT64_C(50000000)     /* until what was refused is offered again */
-
-enum { MESSAGES = 2 };                  /* of rows, in a turn */
 
 /* --- begin and end --- */
 
@@ -117,75 +112,6 @@ static int neighbour(const struct service *s, int but)
     return found;
 }
 
-static struct follow *with_role(struct moving *of, unsigned role)
-{
-    for (int k = 0; k < TO_MOST; k++)
-        if (of->to[k].roles & role)
-            return &of->to[k];
-    return NULL;
-}
-
-static struct follow *of_rank(struct moving *of, int rank)
-{
-    for (int k = 0; k < TO_MOST; k++)
-        if (of->to[k].roles && of->to[k].rank == rank)
-            return &of->to[k];
-    return NULL;
-}
-
-/* A rank that has no role any more gives the rows back. */
-static bool take_role(struct service *s, int slice, unsigned role)
-{
-    struct follow *f = with_role(&s->moves->slices[slice], role);
-    struct moves_entry entry = moves_entry_of(s, slice);
-
-    if (!f)
-        return true;
-    f->roles &= ~role;
-    return f->roles || moves_say(s, f->rank, ASK_DROP, &entry, 1, 0, 0);
-}
-
-static struct follow *give_role(struct moving *of, unsigned role, int rank)
-{
-    struct follow *f = of_rank(of, rank);
-
-    for (int k = 0; !f && k < TO_MOST; k++)
-        if (!of->to[k].roles) {
-            f = &of->to[k];
-            *f = (struct follow){.rank = rank};
-        }
-    f->roles |= role;                   /* as many places as roles: one was free */
-    return f;
-}
-
-/* rank NOBODY: none is to have the role. A replica stays until the next one is whole. */
-static bool set_role(struct service *s, int slice, unsigned role, int rank)
-{
-    struct moving *of = &s->moves->slices[slice];
-    struct follow *f = with_role(of, role);
-    bool stays = f && role == TO_FOLLOW && rank != NOBODY && f->state == FOLLOW_FOLLOWS;
-
-    if (rank == (f ? f->rank : NOBODY))
-        return true;
-    s->moves->rests = false;
-    if (stays) {
-        if (!take_role(s, slice, TO_OLD))
-            return false;
-        f->roles |= TO_OLD;
-    }
-    if (!take_role(s, slice, role))
-        return false;
-    f = rank == NOBODY ? NULL : give_role(of, role, rank);
-    bool whole = !f || f->state == FOLLOW_FOLLOWS;
-    return role != TO_FOLLOW || !whole || take_role(s, slice, TO_OLD);
-}
-
-static void forget_followers(struct moving *of)
-{
-    for (int k = 0; k < TO_MOST; k++)
-        of->to[k].roles = 0;
-}
-
 static bool plan(struct service *s)
 {
     struct moves *m = s->moves;
@@ -208,194 +134,22 @@ static bool plan(struct service *s)
         bool settled = of->giver == NOBODY;
         int to = sum > 0 && moves && settled ? target[slice] : NOBODY;
         if (s->map.owner[slice] != s->rank) {
-            forget_followers(of);
+            moves_forget_followers(of);
             continue;
         }
         if (s->map.shut[slice] || of->owed > 0)
             continue;
         to = to != s->rank && to != NOBODY && takes(s, to) ? to : NOBODY;
-        const struct follow *now = with_role(of, TO_FOLLOW);
+        const struct follow *now = moves_with_role(of, TO_FOLLOW);
         int follows = !(m->follow_s > 0) ? NOBODY
                       : !still           ? neighbour(s, to)
                       : now              ? now->rank
                                          : NOBODY;
-        good = set_role(s, slice, TO_FOLLOW, follows) && set_role(s, slice, TO_MOVE, to);
+        good = moves_set_role(s, slice, TO_FOLLOW, follows) &&
+               moves_set_role(s, slice, TO_MOVE, to);
     }
     m->plan = false;
     return good;
-}
-
-/* --- rows that are sent --- */
-
-/* A SET that is being made in moves.message. */
-struct set_message {
-    int to[TO_MOST], n;                 /* its ranks */
-    size_t bytes, rows;
-    uint32_t parts;
-};
-
-static const struct set_message empty = {.bytes = sizeof(struct ask_head)};
-
-/* Sends it. From then on it is empty, for the same ranks. */
-static bool send_set(struct service *s, struct set_message *p)
-{
-    struct ask_head head = {.kind = ASK_SET, .n = p->parts};
-    size_t bytes = p->bytes;
-    bool good = true;
-
-    memcpy(s->moves->message, &head, sizeof head);
-    for (int k = 0; p->parts && good && k < p->n; k++) {
-        if (!s->peers[p->to[k]].there)
-            continue;
-        struct ask *ask = moves_ask(s, p->to[k], ASK_SET, bytes);
-        if (!ask)
-            return false;
-        memcpy(ask->message, s->moves->message, bytes);
-        s->moves->peers[ask->owner].queued += ask_room(ask);
-        owners_count(&s->stats.moved, p->rows);
-        good = ask_send(s, ask);
-    }
-    p->bytes = sizeof head;
-    p->rows = p->parts = 0;
-    return good;
-}
-
-void moves_unqueue(struct service *s, int rank, size_t bytes)
-{
-    s->moves->peers[rank].queued -= bytes;
-    s->moves->rests = false;
-    s->moves->sweeps = true;
-}
-
-static bool has_room(const struct service *s, int rank, size_t most)
-{
-    return s->moves->peers[rank].queued < most;
-}
-
-/* Rows of the slice from *at on, as owned_part_next, to the message, which is sent as
- * often as it is full, `times` at most. True, and *at beyond the slice: there are no
- * more. */
-static bool pack(struct service *s, struct set_message *p, int table, int slice, bool dirty,
-                 size_t *at, int *times)
-{
-    struct moves *m = s->moves;
-    const struct owned *of = &s->tables[table];
-    size_t record = of->record * sizeof(float), each = sizeof(uint64_t) + record;
-
-    while (*at < of->per_slice && *times > 0) {
-        struct moves_part part = {.table = (uint32_t)table};
-        size_t left = ASK_BYTES - p->bytes;
-        size_t room = left > sizeof part ? (left - sizeof part) / each : 0;
-        unsigned char *to = m->message + p->bytes;
-        if (room == 0) {
-            --*times;
-            if (!send_set(s, p))
-                return false;
-            continue;
-        }
-        size_t n = owned_part_next(of, slice, dirty, at, room, m->rows, m->records);
-        if (n == 0)
-            break;
-        part.n = (uint32_t)n;
-        memcpy(to, &part, sizeof part);
-        memcpy(to + sizeof part, m->rows, n * sizeof *m->rows);
-        memcpy(to + sizeof part + n * sizeof *m->rows, m->records, n * record);
-        p->bytes += sizeof part + n * each;
-        p->rows += n;
-        p->parts++;
-    }
-    return true;
-}
-
-static bool has_begun(const struct follow *f)
-{
-    return f->roles && (f->state == FOLLOW_COPIES || f->state == FOLLOW_ENDS ||
-                        f->state == FOLLOW_FOLLOWS);
-}
-
-/* One of them is in that state. */
-static bool one_is(const struct moving *of, enum follow_state state)
-{
-    bool is = false;
-
-    for (int k = 0; k < TO_MOST; k++)
-        is |= of->to[k].roles && of->to[k].state == state;
-    return is;
-}
-
-/* The rows of a slice that have changed, to all that have begun to get it. A message that
- * is for others is sent first. */
-static bool pack_changed(struct service *s, struct set_message *p, int slice)
-{
-    const struct follow *to = s->moves->slices[slice].to;
-    struct set_message next = empty;
-    int times = INT_MAX;
-    bool good = true;
-
-    for (int k = 0; k < TO_MOST; k++)
-        if (has_begun(&to[k]))
-            next.to[next.n++] = to[k].rank;
-    if (next.n != p->n || memcmp(next.to, p->to, sizeof next.to) != 0) {
-        if (!send_set(s, p))
-            return false;
-        *p = next;
-    }
-    for (int k = 0; good && k < s->n_tables; k++) {
-        size_t at = 0;
-        if (s->tables[k].parts[slice].dirty)
-            good = pack(s, p, k, slice, true, &at, &times);
-    }
-    return good;
-}
-
-static bool send_changed(struct service *s, int slice)
-{
-    struct set_message p = empty;
-
-    return pack_changed(s, &p, slice) && send_set(s, &p);
-}
-
-bool moves_note_changes(struct service *s, int slice)
-{
-    bool good = true;
-
-    pthread_rwlock_wrlock(&s->gate);
-    for (int k = 0; good && k < s->n_tables; k++)
-        good = owned_part_follow(&s->tables[k], slice);
-    pthread_rwlock_unlock(&s->gate);
-    return good || service_fail(s, DESCANT_MEMORY,
-                                "no memory to note which rows change");
-}
-
-static bool begin(struct service *s, int slice, struct follow *f)
-{
-    struct moves *m = s->moves;
-    struct moves_entry entry = moves_entry_of(s, slice);
-    bool replica = !(f->roles & TO_MOVE);
-
-    if (!moves_note_changes(s, slice))
-        return false;
-    m->numbers = m->numbers < INT_MAX ? m->numbers + 1 : 1;
-    *f = (struct follow){.rank = f->rank, .roles = f->roles, .state = FOLLOW_COPIES,
-                         .number = m->numbers};
-    return moves_say(s, f->rank, ASK_BEGIN, &entry, 1, replica, f->number);
-}
-
-static bool copy_some(struct service *s, int slice, struct follow *f)
-{
-    struct moves_entry entry = moves_entry_of(s, slice);
-    struct set_message p = empty;
-    int times = MESSAGES;
-
-    p.to[p.n++] = f->rank;
-    for (; f->table < s->n_tables; f->table++, f->at = 0)
-        if (!pack(s, &p, f->table, slice, false, &f->at, &times))
-            return false;
-        else if (times == 0)
-            return true;
-    f->state = FOLLOW_ENDS;
-    return send_set(s, &p) && send_changed(s, slice) &&
-           moves_say(s, f->rank, ASK_COMPLETE, &entry, 1, 0, 0);
 }
 
 /* --- a slice is given away --- */
@@ -448,7 +202,8 @@ static void let_copies_age(struct service *s)
 /* The rank that has a whole replica, and goes on with it; `to`: there is none. */
 static int replica_of(struct moving *of, int to)
 {
-    const struct follow *next = with_role(of, TO_FOLLOW), *old = with_role(of, TO_OLD);
+    const struct follow *next = moves_with_role(of, TO_FOLLOW);
+    const struct follow *old = moves_with_role(of, TO_OLD);
 
     return next && next->state == FOLLOW_FOLLOWS  ? next->rank
            : old && old->state == FOLLOW_FOLLOWS ? old->rank
@@ -458,7 +213,8 @@ static int replica_of(struct moving *of, int to)
 /* The slice goes to its own replica: first another rank is to have a whole one. */
 static bool lacks_replica(struct moving *of)
 {
-    const struct follow *next = with_role(of, TO_FOLLOW), *to = with_role(of, TO_MOVE);
+    const struct follow *next = moves_with_role(of, TO_FOLLOW);
+    const struct follow *to = moves_with_role(of, TO_MOVE);
 
     return to->roles & TO_OLD && next && next->state != FOLLOW_FOLLOWS &&
            next->state != FOLLOW_REFUSED;
@@ -467,18 +223,18 @@ static bool lacks_replica(struct moving *of)
 static bool give(struct service *s, int slice)
 {
     struct moving *of = &s->moves->slices[slice];
-    int to = with_role(of, TO_MOVE)->rank, replica = replica_of(of, to);
+    int to = moves_with_role(of, TO_MOVE)->rank, replica = replica_of(of, to);
     struct moves_entry moved = {(uint16_t)slice, (uint16_t)to, s->map.epoch[slice] + 2,
                                 s->peers[to].generation};
     struct moves_entry end = moved;
 
     end.generation = s->peers[replica].generation;
     pthread_rwlock_wrlock(&s->gate);
-    bool good = send_changed(s, slice);
+    bool good = moves_send_changed(s, slice);
     moves_change_locked(s, &moved, true);
     let_copies_age(s);
     pthread_rwlock_unlock(&s->gate);
-    forget_followers(of);
+    moves_forget_followers(of);
     of->giver = s->rank;
     leave(s, slice);
     return good && moves_say(s, to, ASK_END, &end, 1, 0, replica) &&
@@ -488,7 +244,7 @@ static bool give(struct service *s, int slice)
 
 bool moves_yield(struct service *s, const struct moves_entry *e)
 {
-    forget_followers(&s->moves->slices[e->slice]);
+    moves_forget_followers(&s->moves->slices[e->slice]);
     if (!moves_change_to(s, e, false))
         return false;
     let_copies_age(s);
@@ -510,49 +266,6 @@ bool moves_fenced(struct service *s, int rank, const struct moves_entry *e)
     of->owed--;
     return (of_claim || moves_say(s, entry.rank, ASK_FENCED, &entry, 1, 0, rank)) &&
            moves_end_owed(s, e->slice);
-}
-
-/* It is of a gift that has not come yet. */
-static bool is_early(struct service *s, int rank, const struct moves_entry *e, bool joins)
-{
-    struct moving *of = &s->moves->slices[e->slice];
-
-    if (e->epoch <= s->map.epoch[e->slice])
-        return false;
-    of->early = rank;
-    of->early_joins = joins;
-    of->early_of = e->epoch;
-    return true;
-}
-
-/* An answer to an older BEGIN says nothing of the newer one. */
-bool moves_followed(struct service *s, int rank, const struct moves_entry *e, int number)
-{
-    struct follow *f = of_rank(&s->moves->slices[e->slice], rank);
-    struct moves_entry entry = moves_entry_of(s, e->slice);
-
-    if (is_early(s, rank, e, true))
-        return true;
-    if (!f)
-        return moves_say(s, rank, ASK_DROP, &entry, 1, 0, 0);
-    if (f->number != number || (f->state != FOLLOW_ENDS && f->state != FOLLOW_JOINS))
-        return true;
-    f->state = FOLLOW_FOLLOWS;
-    s->moves->rests = false;
-    return !(f->roles & TO_FOLLOW) || take_role(s, e->slice, TO_OLD);
-}
-
-void moves_refused(struct service *s, int rank, const struct moves_entry *e, int number)
-{
-    struct follow *f = of_rank(&s->moves->slices[e->slice], rank);
-
-    if (is_early(s, rank, e, false) || !f || f->number != number ||
-        f->state == FOLLOW_BEGINS)
-        return;
-    f->roles &= ~(unsigned)TO_OLD;
-    f->state = FOLLOW_REFUSED;
-    s->moves->refused = true;
-    s->moves->rests = false;
 }
 
 /* Those rows of the ask in s->asked whose slices rank `owner` has now. */
@@ -614,16 +327,16 @@ bool moves_pass_on(struct service *s, const struct read_ask *ask)
 /* The rank to which something of the slice is to be sent next; NULL. */
 static struct follow *next_of(const struct service *s, struct moving *of)
 {
-    struct follow *to = with_role(of, TO_MOVE);
+    struct follow *to = moves_with_role(of, TO_MOVE);
 
-    if (one_is(of, FOLLOW_JOINS))
+    if (moves_one_is(of, FOLLOW_JOINS))
         return NULL;
-    if (to && has_room(s, to->rank, MOVES_QUEUED) &&
+    if (to && moves_has_room(s, to->rank, MOVES_QUEUED) &&
         (to->state == FOLLOW_FOLLOWS ? !lacks_replica(of) : to->state <= FOLLOW_COPIES))
         return to;
     for (int k = 0; k < TO_MOST; k++)
         if (of->to[k].roles && of->to[k].state <= FOLLOW_COPIES &&
-            has_room(s, of->to[k].rank, MOVES_QUEUED))
+            moves_has_room(s, of->to[k].rank, MOVES_QUEUED))
             return &of->to[k];
     return NULL;
 }
@@ -640,74 +353,12 @@ static bool go_on(struct service *s, bool *worked)
             continue;
         m->at = slice;
         *worked = true;
-        return f->state == FOLLOW_BEGINS   ? begin(s, slice, f)
-               : f->state == FOLLOW_COPIES ? copy_some(s, slice, f)
+        return f->state == FOLLOW_BEGINS   ? moves_begin(s, slice, f)
+               : f->state == FOLLOW_COPIES ? moves_copy_some(s, slice, f)
                                            : give(s, slice);
     }
     m->rests = true;
     return true;
-}
-
-/* A slice whose replica has no room for more waits. One that is to have the slice, and
- * has no room, begins anew later, rather than that the replica waits for it. */
-static bool may_send(const struct service *s, struct moving *of)
-{
-    for (int k = 0; k < TO_MOST; k++)
-        if (has_begun(&of->to[k]) && of->to[k].roles & (TO_FOLLOW | TO_OLD) &&
-            !has_room(s, of->to[k].rank, 2 * MOVES_QUEUED))
-            return false;
-    for (int k = 0; k < TO_MOST; k++)
-        if (has_begun(&of->to[k]) && !has_room(s, of->to[k].rank, 2 * MOVES_QUEUED))
-            of->to[k].state = FOLLOW_BEGINS;
-    return true;
-}
-
-/* The changed rows of all slices are due twice in follow_s. These go before copies: they
- * may fill a rank's queue beyond the bound of copies, as what has changed is to come in
- * time. A rank that takes nothing keeps its own slices waiting; where it is slow, these
- * go on where they stopped. */
-static bool sweep(struct service *s, uint64_t now_ns)
-{
-    struct moves *m = s->moves;
-    struct set_message p = empty;
-    int first = m->sweep;
-    bool waits = false;
-
-    if (now_ns - m->swept_ns >= (uint64_t)(m->follow_s * 0.5e9)) {
-        memset(m->due, true, sizeof m->due);
-        m->swept_ns = now_ns;
-        m->sweeps = true;
-    }
-    for (int k = 0; m->sweeps && k < OWNED_SLICES; k++) {
-        int slice = (first + k) % OWNED_SLICES;
-        struct moving *of = &m->slices[slice];
-        if (!m->due[slice])
-            continue;
-        bool follows = one_is(of, FOLLOW_FOLLOWS) || one_is(of, FOLLOW_ENDS);
-        m->due[slice] = follows && !may_send(s, of);
-        m->sweep = m->due[slice] && !waits ? slice : m->sweep;
-        waits |= m->due[slice];
-        if (follows && !m->due[slice] && !pack_changed(s, &p, slice))
-            return false;
-    }
-    m->sweeps = false;
-    return send_set(s, &p);
-}
-
-/* Those that were refused are offered again. */
-static void offer_again(struct service *s, uint64_t now_ns)
-{
-    struct moves *m = s->moves;
-
-    m->refused_ns = m->refused && !m->refused_ns ? now_ns : m->refused_ns;
-    if (!m->refused || now_ns - m->refused_ns < AGAIN_NS)
-        return;
-    for (int slice = 0; slice < OWNED_SLICES; slice++)
-        for (int k = 0; k < TO_MOST; k++)
-            if (m->slices[slice].to[k].state == FOLLOW_REFUSED)
-                m->slices[slice].to[k].state = FOLLOW_BEGINS;
-    m->refused = m->rests = false;
-    m->refused_ns = 0;
 }
 
 bool moves_has(const struct service *s)
@@ -745,8 +396,8 @@ bool moves_turn(struct service *s, uint64_t now_ns, bool *worked)
         return false;
     if (!tell(s))
         return false;
-    offer_again(s, now_ns);
-    if (m->follow_s > 0 && !sweep(s, now_ns))
+    moves_offer_again(s, now_ns);
+    if (m->follow_s > 0 && !moves_sweep(s, now_ns))
         return false;
     if (!m->rests && !go_on(s, worked))
         return false;

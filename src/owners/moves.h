@@ -80,7 +80,8 @@ struct moves_part {
     uint32_t table, n;
 };
 
-enum { MOVES_QUEUED = 4 << 20 };        /* bytes of rows on their way to a rank, at most */
+enum { MOVES_QUEUED = 4 << 20 };        /* bytes of rows on their way to a rank: then no
+                                           copy of a slice goes on */
 enum { MOVES_WIDEST = 8184 };           /* floats of a record */
 _Static_assert(sizeof(struct ask_head) + sizeof(struct moves_part) + sizeof(uint64_t) +
                        MOVES_WIDEST * sizeof(float) == ASK_BYTES,
@@ -216,6 +217,32 @@ void moves_give_part(struct service *s, int slice);
 /* The share by which this rank keeps what it has, and gets no more. */
 double moves_full(const struct service *s);
 
+/* --- follow.c: the turning thread's. False: the service has failed --- */
+
+/* The rank that has the role; NULL. */
+struct follow *moves_with_role(struct moving *of, unsigned role);
+/* rank NOBODY: none is to have the role. A replica stays until the next one is whole. */
+bool moves_set_role(struct service *s, int slice, unsigned role, int rank);
+void moves_forget_followers(struct moving *of);
+/* One of them is in that state. */
+bool moves_one_is(const struct moving *of, enum follow_state state);
+/* So many bytes of rows are not yet on their way to it. */
+bool moves_has_room(const struct service *s, int rank, size_t most);
+/* From now on rows of a slice that change are noted. */
+bool moves_note_changes(struct service *s, int slice);
+/* BEGIN; some more of all rows, with COMPLETE behind the last of them; and those that
+ * have changed, to all that have begun. */
+bool moves_begin(struct service *s, int slice, struct follow *f);
+bool moves_copy_some(struct service *s, int slice, struct follow *f);
+bool moves_send_changed(struct service *s, int slice);
+/* The changed rows of all slices, when they are due. */
+bool moves_sweep(struct service *s, uint64_t now_ns);
+/* Answers to BEGIN, END and MOVED. */
+bool moves_followed(struct service *s, int rank, const struct moves_entry *e, int number);
+void moves_refused(struct service *s, int rank, const struct moves_entry *e, int number);
+/* Those that have refused are asked again, after a while. */
+void moves_offer_again(struct service *s, uint64_t now_ns);
+
 /* --- moves.c: the turning thread's --- */
 
 bool moves_come(struct service *s, int rank);
@@ -229,17 +256,10 @@ void moves_owe(struct service *s, int slice);
 bool moves_fenced(struct service *s, int rank, const struct moves_entry *e);
 /* One has said so, or has gone. */
 bool moves_end_owed(struct service *s, int slice);
-/* Answers to BEGIN, END and MOVED. */
-bool moves_followed(struct service *s, int rank, const struct moves_entry *e, int number);
-void moves_refused(struct service *s, int rank, const struct moves_entry *e, int number);
-/* From now on rows of a slice that change are noted. */
-bool moves_note_changes(struct service *s, int slice);
 /* Others need this rank: it has slices, or passes something on, or one is coming. */
 bool moves_has(const struct service *s);
 /* Pushes of an ask on rows that were given away. */
 bool moves_pass_on(struct service *s, const struct read_ask *ask);
-/* A SET of so many bytes has come there, or its rank has gone. */
-void moves_unqueue(struct service *s, int rank, size_t bytes);
 
 /* --- lost.c: the turning thread's --- */
 
@@ -268,6 +288,14 @@ bool moves_early(struct service *s, const unsigned char *message, size_t bytes);
 
 void moves_leave(struct service *s);
 void moves_hold(struct service *s, bool hold);
+
+/* A SET of so many bytes has come there, or its rank has gone. */
+static inline void moves_unqueue(struct service *s, int rank, size_t bytes)
+{
+    s->moves->peers[rank].queued -= bytes;
+    s->moves->rests = false;
+    s->moves->sweeps = true;
+}
 
 /* The process that owns a slice has died, as is known. */
 static inline bool moves_orphan(const struct service *s, int slice)

@@ -7,7 +7,8 @@
  *   serve.c     the owner's side: what others ask is answered in the order in which it
  *               came
  *   heard.c     what others say of slices that come and go (moves.h)
- *   moves.c     slices that this rank gives, or lets another one follow
+ *   moves.c     slices that this rank gives to others
+ *   follow.c    rows of slices on their way to those that are to have them
  *   slices.c    what these are made of
  *   lost.c      peers that go, and slices whose owner has died
  *   route.c     asks whose slices have gone to another rank

@@ -110,9 +110,9 @@ static descant_status take_shares(struct descant *job, const char *text)
 descant_status owners_take_options(struct descant *job, const struct descant_options *o)
 {
     if (o->owned_replica_s != 0 &&
-        !(o->owned_replica_s >= 1 && o->owned_replica_s <= 1e6))
+        !(o->owned_replica_s >= 0.1 && o->owned_replica_s <= 1e6))
         return log_fail(&job->log, DESCANT_INVALID,
-                        "owned_replica_s is 0, or 1 to 1e6 seconds");
+                        "owned_replica_s is 0, or 0.1 to 1e6 seconds");
     if (o->owned_replica_s > 0 && !o->owned_moves)
         return log_fail(&job->log, DESCANT_INVALID, "owned_replica_s needs owned_moves");
     job->owners.moves = o->owned_moves;
