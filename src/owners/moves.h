@@ -6,40 +6,58 @@
  * each owner finds by the same rule who is to have its slices (owned_map_target), and
  * gives away those that are another's. A slice goes from A to B as follows.
  *
- *   1. BEGIN, and then all of its rows (SET). A serves it meanwhile, and notes which rows
- *      change; these are sent again. COMPLETE; B says FOLLOWED. Or it says REFUSED, where
- *      it has no memory, or still answers for the slice itself, as in 3.
+ *   1. A says BEGIN to B, and then sends all rows of the slice (SET). A serves the slice
+ *      meanwhile, and notes which rows change; it sends these again. Then A says
+ *      COMPLETE, and B answers FOLLOWED. B answers REFUSED where it has no memory, or
+ *      still answers for the slice itself, as in 3. Each BEGIN has a number, which its
+ *      answer names: an answer to an older BEGIN is nothing.
  *   2. A keeps its callers out for a moment, sends what has changed since, and END: B has
  *      the slice, and says so to all (OWN).
  *   3. A says MOVED to all. A rank C that hears it asks nobody about the slice for a
  *      while (it is shut), and tells A, behind all that it has asked there: FENCE. Until
- *      then A answers C from its copy, and passes C's pushes on to B. Behind these it
+ *      then A answers C from its copy, and passes C's pushes on to B. Behind these A
  *      passes the FENCE on (FENCED), and B tells C: OPEN. So what C asks B comes behind
  *      all that C had asked A: C reads its own pushes, no push is lost, and none comes
  *      twice. C may be A or B itself. Nobody waits for a C that is slow.
  *   4. When all have said FENCE, A gives the memory back, and tells B: SETTLED. Only then
- *      B may give the slice away, so no push is on its way through two that had it.
+ *      may B give the slice away, so no push is on its way through two that had it.
  *
- * Replicas: with follow_s each owner lets the next rank that has a share follow its
- * slices by the same means, BEGIN to FOLLOWED; then it sends rows that have changed every
- * follow_s / 2. A slice that moves takes its replica along: END and MOVED name it. It has
- * all that A had when it hears MOVED of A, and then says FOLLOWED to B, which sends no
- * rows of the slice before that (JOINS). Where it has not got all, it says REFUSED.
+ * Replicas. With follow_s the next rank that has a share follows each slice of an owner
+ * by the same means, BEGIN to FOLLOWED. Then the owner sends rows that have changed every
+ * follow_s / 2.
+ *
+ * When a slice moves from A to B, its replica R stays. END tells B of R, and MOVED tells
+ * R of B. All rows that A had sent to R come before that MOVED, so R has what B has. R
+ * answers B: FOLLOWED. B sends R no rows before that answer (JOINS). R answers REFUSED
+ * where it does not have all rows. A slice that moves to R itself waits until another
+ * rank has a whole replica.
  *
  * Where an owner dies (lost.c), a rank that has all rows of a slice, as a replica or
- * since it was to have it, takes it (CLAIM); the pushes since the last rows came are
- * lost. Of two that do the lower rank has it, and the other passes on what it is asked,
- * as if it had given it (3). Each rank answers a CLAIM by FENCE, and when all have, no
- * other can come: only then the slice may move, or have a replica. Asks wait until it is
- * claimed, and are sent anew. Where nobody claims, rows are lost, and the job ends;
- * without replicas at once.
+ * since it was to have it, takes the slice (CLAIM). The pushes since the last rows came
+ * are lost. Asks wait until the slice is claimed, and are sent anew. Each rank answers a
+ * CLAIM by FENCE. When all have, no other claim can come: only then may the slice move,
+ * or have a replica. Where nobody claims, rows are lost, and the job ends; without
+ * replicas it ends at once.
  *
- * Who comes late begins with the map of the start, and hears from each rank what has
- * moved (UNSURE, MAP) before it asks that one. A rank is sure of a slice that it may use.
+ * Two ranks may claim the same slice. Then the lower rank keeps it, and the other one
+ * yields: it says MOVED, as if it had given the slice away, and passes on the pushes that
+ * still come (3). The pushes by which it stepped between its own CLAIM and that moment
+ * are lost. So they are where a claim yields to a gift of a higher epoch.
+ *
+ * A push may still come to a rank that has not the slice, and will not get it: the ranks
+ * that had it on the way have died. The push is lost, as others at a death, and its
+ * sender is not to blame.
+ *
+ * An owner that has ended in order says so, and is no loss: it has given its slices away,
+ * or nobody needs them (service.c).
+ *
+ * A rank that comes late begins with the map of the start. It hears from each rank what
+ * has moved (UNSURE, MAP) before it asks that rank. A rank is sure of a slice that it may
+ * use.
  *
  * Epochs: a gift adds 2, a claim 1. So where an owner dies right after it has given a
- * slice, the one that has it wins over the one that claims it. A rank that has heard of
- * the gift, and then of the claim alone, takes the claim: the slice did not arrive.
+ * slice, the rank that has it wins over one that claims it. A rank that has heard of the
+ * gift, and then of the claim alone, takes the claim: the slice did not arrive.
  *
  * A rank that dies may come again before all have heard what it had. So a slice belongs
  * to a process: a rank and its generation (link.h). */
@@ -90,7 +108,8 @@ enum { NOBODY = -1 };
 
 enum follow_state {
     FOLLOW_BEGINS, FOLLOW_COPIES, FOLLOW_ENDS, FOLLOW_FOLLOWS,
-    FOLLOW_JOINS,                       /* it came with the slice, and is to say so */
+    FOLLOW_JOINS,                       /* it was the replica of the giver, and has not
+                                           said yet that it has all rows */
     FOLLOW_REFUSED                      /* it cannot have them now, and is asked again */
 };
 
@@ -119,10 +138,9 @@ struct moving {
                                            its slice has come; NOBODY. Whether it has */
     bool early_joins;                   /* joined, */
     uint32_t early_of;                  /* and the epoch of that END */
-    bool left;                          /* it has given it away, and some ranks have not
-                                           said FENCE: */
-    int owed;                           /* so many; or it has claimed it, and some have
-                                           not heard it */
+    bool left;                          /* this rank has given it away, and still answers
+                                           ranks that have not said FENCE */
+    int owed;                           /* so many have not, of its gift or its claim */
     int from;                           /* who sends it to this rank; NOBODY */
     uint32_t begun;                     /* from: as the owner of this epoch, */
     int number;                         /* by the BEGIN of this number */
@@ -130,13 +148,17 @@ struct moving {
     bool joined;                        /* from: as a replica that came with the slice */
     int giver;                          /* who has given it to its owner, and may still
                                            pass something on; NOBODY */
-    bool unsure;                        /* its giver has died before it had passed all on,
-                                           or others have said so: who has it says so, or
-                                           claims it */
+    bool unsure;                        /* the giver has died before it had passed all on,
+                                           or this rank has only heard of the gift from
+                                           others: the owner's own word is awaited, or a
+                                           claim */
     uint64_t waits_ns;                  /* it has no owner since then; 0 */
-    int says, claims;                   /* who has said that it has it, or claims it, and
-                                           has neither gone nor given it; NOBODY, */
-    uint32_t said, claimed;             /* and its epoch then */
+    int says;                           /* the rank that has last said that it owns the
+                                           slice, until it goes or gives it away; NOBODY,
+                                           */
+    uint32_t said;                      /* and the epoch of that word */
+    int claims;                         /* the same of the rank that claims it, */
+    uint32_t claimed;                   /* and the epoch of the claim */
 };
 
 struct moves_peer {
