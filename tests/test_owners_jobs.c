@@ -434,7 +434,7 @@ END_TEST
 START_TEST(rows_go_where_ranks_are)
 {
     moves = true;
-    replica_s = _i % 2;
+    replica_s = _i % 2 * 0.1;
     prepare(true);
     page->go_on = 1;
     begin(0, 2, 2);
@@ -463,7 +463,7 @@ START_TEST(replicas_take_the_rows_of_one_that_is_killed)
     int dead = _i % 3, other = (dead + 1) % 3;
 
     moves = true;
-    replica_s = 1;
+    replica_s = 0.1;
     prepare(true);
     page->go_on = 1;
     for (int k = 0; k < 3; k++)
@@ -474,7 +474,7 @@ START_TEST(replicas_take_the_rows_of_one_that_is_killed)
         page->least[k] = page->pushed[k];
     int then = page->steps[dead];
     WAIT_UNTIL(page->steps[dead] > then + 40, "%.3000s", (read_said(), said));
-    clock_sleep_until(clock_now_ns() + 3000000000);     /* beyond the age of replicas */
+    clock_sleep_until(clock_now_ns() + 1000000000);     /* beyond the age of replicas */
     page->died = 1;
     if (_i % 4 > 1) {
         begin(3, 3, 3);
@@ -508,6 +508,8 @@ START_TEST(rows_that_cannot_move_are_refused)
     ck_assert_int_eq(descant_open(&job, &o), DESCANT_INVALID);
     ck_assert_ptr_nonnull(strstr(descant_last_error(), "owned_replica_s needs owned_moves"));
     o.owned_moves = 1;
+    o.owned_replica_s = 0.09;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_INVALID);
     o.owned_replica_s = NAN;
     ck_assert_int_eq(descant_open(&job, &o), DESCANT_INVALID);
 }

@@ -29,8 +29,7 @@ struct owners {
     int n_shares;                       /* ranks that have one; 0: see shares */
     bool moves;                         /* as options have them */
     double replica_s;
-    uint64_t known[OWNED_SLICES];       /* the thread's: of each rank the generation that
-                                           the job has known to be there */
+    struct owners_known known[OWNED_SLICES];    /* the thread's, by rank */
     int holds;                          /* of hold, before there is a service */
     struct service service;
     bool made, runs;                    /* the service; its thread */
