@@ -117,7 +117,7 @@ static void begin_all(const char *plan)
     snprintf(said_file, sizeof said_file, "%s", in_folder("said"));
     unlink(said_file);
     tcp_test_address(&at, "127.0.0.1", TRAINERS + 1);
-    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,star,dead=2s", at.port);
+    snprintf(address, sizeof address, "tcp:127.0.0.1:%s,star,dead=5s", at.port);
     page = share_memory(sizeof *page);
     for (int k = 0; k < TRAINERS; k++)
         page->step_ns[k] = 1000000;

@@ -81,7 +81,7 @@ static struct train_options of_job(void)
     struct train_options o = endless();
     struct tcp_options at;
     tcp_test_address(&at, "127.0.0.1", TRAINERS);
-    snprintf(job, sizeof job, "tcp:127.0.0.1:%s,ranks=%d,dead=2s", at.port, TRAINERS);
+    snprintf(job, sizeof job, "tcp:127.0.0.1:%s,ranks=%d,dead=5s", at.port, TRAINERS);
     o.job = job;
     o.trainers = 0;
     o.over_tcp = true;

@@ -86,7 +86,7 @@ static struct train_options of_job(void)
     struct train_options o = small();
     struct tcp_options at;
     tcp_test_address(&at, "127.0.0.1", TRAINERS);
-    snprintf(job, sizeof job, "tcp:127.0.0.1:%s,ranks=%d,dead=2s", at.port, TRAINERS);
+    snprintf(job, sizeof job, "tcp:127.0.0.1:%s,ranks=%d,dead=5s", at.port, TRAINERS);
     o.job = job;
     o.trainers = 0;
     o.over_tcp = true;
@@ -163,6 +163,14 @@ START_TEST(what_cannot_be_is_said)
     o.rows_age = 1;
     ck_assert_int_ne(train(&o, &result), 0);
     says("--rows-move yes needs --rows-age 0");
+    o = of_job();
+    o.rows_replica = 5;
+    ck_assert_int_ne(train(&o, &result), 0);
+    says("--rows-replica needs --rows-move yes");
+    o.rows_move = ROWS_MOVE_YES;
+    o.rows_replica = 0.5;
+    ck_assert_int_ne(train(&o, &result), 0);
+    says("--rows-replica is 0, or 1 second or more");
 }
 END_TEST
 

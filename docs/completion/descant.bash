@@ -40,7 +40,7 @@ _descant() {
         "run") words="--hosts --per-host --port --secret --insecure --restarts --ssh --env --plain --help" ;;
         "hub") words="--trainers --state --state-every --status --help" ;;
         "secret") words="--help" ;;
-        "train") words="--config --data --eval --format --plain-ids --fields --epochs --examples --chunk --depth --max-bad --model --rows --tables --rows-wire --rows-age --rows-ahead --table-memory --rows-admit --rows-unused --rows-move --rows-shares --width --bottom --top --batch --optimizer --table-optimizer --lr --table-lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --schedule --warmup --seed --trainers --workers --sync --job --link --sync-cpu --sync-rate --start-s --on-term --final --eval-every --patience --checkpoint --checkpoint-every --resume --log --log-every --quiet --help" ;;
+        "train") words="--config --data --eval --format --plain-ids --fields --epochs --examples --chunk --depth --max-bad --model --rows --tables --rows-wire --rows-age --rows-ahead --table-memory --rows-admit --rows-unused --rows-move --rows-replica --rows-shares --width --bottom --top --batch --optimizer --table-optimizer --lr --table-lr --momentum --beta1 --beta2 --epsilon --beta --l1 --l2 --schedule --warmup --seed --trainers --workers --sync --job --link --sync-cpu --sync-rate --start-s --on-term --final --eval-every --patience --checkpoint --checkpoint-every --resume --log --log-every --quiet --help" ;;
         "eval") words="--json --workers --checkpoint --data --format --batch --max-bad --help" ;;
         "predict") words="--checkpoint --data --format --batch --max-bad --out --help" ;;
         "merge") words="--help" ;;

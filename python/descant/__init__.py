@@ -59,7 +59,8 @@ class Plan(NamedTuple):
 def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *, workers: int = 1,
            rank: int = -1, size: int = 0, sync_cpu: float = 0.0, sync_rate: float = 0.0,
            start_s: float = 300.0, optimizer: Any = None, frozen: bool = False,
-           buffers: Optional[str] = None, final: Optional[str] = None) -> Sync:
+           buffers: Optional[str] = None, final: Optional[str] = None,
+           rows_move: bool = False, rows_replica: float = 0.0) -> Sync:
     """Joins the job with the parameters of model, and waits for the other trainers: afterwards all
     have the first one's values (rank 0's).
 
@@ -84,13 +85,17 @@ def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *,
     buffers: "mean", a module's default: floating buffers, such as batch-norm statistics, are averaged
     at finish (the first trainer's, with final="local"); or "leave". final: what finish gives all: the
     "mean" of the trainers' parameters, the first one's ("local"), or the plan's "central" copy or
-    global version; without it "mean", and "local" under the plans none and allreduce."""
+    global version; without it "mean", and "local" under the plans none and allreduce.
+    rows_move: over TCP, rows of descant.Embedding go to ranks that come late, and from those that part.
+    rows_replica: with it, seconds: another rank has a copy of each row, at most so old, and takes the
+    rows of a rank that dies; 0: such a death ends the job."""
     if job is None:
         job = torchrun_address(rank, size, start_s)
     options = _library.library.descant_options_default()
     options.job, options.plan = _library.text("job", job), _library.text("plan", plan)
     options.workers, options.rank, options.size = workers, rank, size
     options.sync_cpu, options.sync_rate, options.start_s = sync_cpu, sync_rate, start_s
+    options.owned_moves, options.owned_replica_s = rows_move, rows_replica
     options.log = _library.say
     return Sync(model, options, optimizer=optimizer, frozen=frozen, buffers=buffers, final=final)
 

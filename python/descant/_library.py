@@ -166,6 +166,7 @@ def _load() -> ctypes.CDLL:
             ("owned_next", _INT, [job, _INT, ctypes.POINTER(_U64), size, ctypes.c_void_p,
                                   ctypes.c_void_p, p_size]),
             ("owned_set", _INT, [job, _INT, ctypes.c_void_p, size, ctypes.c_void_p]),
+            ("owned_hold", _INT, [job, _INT]),
             ("finish", _INT, [job, _INT]),
             ("tell", _INT, [job]), ("part", _INT, [job, _F64]),
             ("outer_save", _INT, [job, ctypes.c_void_p, p_size]),

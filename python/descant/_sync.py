@@ -582,6 +582,18 @@ class Sync:
 
     # ---------------------------------------------------------------- checkpoints
 
+    @contextlib.contextmanager
+    def hold_rows(self) -> Iterator[None]:
+        """Inside no rows of tables move, so that what saved() gives on all ranks has each row once:
+        for attach(rows_move=True), before finish. All trainers enter it, as an agreement."""
+        self._job.wait_for(library.descant_owned_hold, 1)
+        try:
+            self.any(False)             # all hold
+            yield
+            self.any(False)             # all have saved
+        finally:
+            self._job.wait_for(library.descant_owned_hold, 0)
+
     @property
     def steps(self) -> int:
         """Of this trainer, with those before the state that was loaded."""

@@ -63,6 +63,9 @@ const struct option train_settings[] = {
     CHOICE("rows-move", rows_move, "no|yes",
            "shard: rows go to hosts that come, and from those that leave, over tcp; not "
            "with --rows grow or --rows-age"),
+    SECONDS("rows-replica", rows_replica, 0, 1e6,
+            "rows-move: another host has a copy of each row, at most so old, and takes "
+            "the rows of a host that dies; 0: its death ends the job"),
     TEXT("rows-shares", rows_shares,
          "shard: how the rows are parted among the ranks, as 2,1,1; equal parts where "
          "it is not given"),
@@ -130,6 +133,7 @@ static const struct use {
     {"rows-ahead", "tables", "shard"},
     {"rows-shares", "tables", "shard"},
     {"rows-move", "tables", "shard"},
+    {"rows-replica", "rows-move", "yes"},
     {"table-memory", "rows", "grow"},
     {"rows-admit", "rows", "grow"},
     {"rows-unused", "rows", "grow"},

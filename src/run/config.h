@@ -32,7 +32,7 @@ struct train_options {
     int model;                      /* enum model_kind */
     int64_t rows, width, rows_ahead;    /* rows below 0: they grow, */
     int64_t table_memory;           /* up to so many bytes */
-    double rows_admit, rows_unused, rows_age;
+    double rows_admit, rows_unused, rows_age, rows_replica;
     int tables;                     /* enum train_tables */
     int rows_move;                  /* enum train_rows_move */
     const char *rows_shares;        /* as descant_options.owned_shares */

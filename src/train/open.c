@@ -71,6 +71,7 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     options.owned = o->tables != TABLES_REPLICATE;
     options.owned_shares = o->rows_shares;
     options.owned_moves = t->moves = owned_moves(o);
+    options.owned_replica_s = t->moves ? o->rows_replica : 0;
     t->opening = o->trainers == 0 && !o->quiet;
     descant_status status = descant_open(&t->job, &options);
     t->opening = false;

@@ -3,29 +3,55 @@
 #include "harness/mpi.h"
 #include "link/tcp_parts.h"
 
+#include <stddef.h>
 #include <string.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-/* One that the kernel gives to nobody who lets it choose. */
+enum { PORTS_FROM = 10000, BLOCKS = 1250, BLOCK = 8 };
+
+/* A name without a file, which one process has, and those it forks, until they end. */
+static bool take_block(unsigned block)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int n = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "descant-test-ports-%u", block);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    NEED(fd >= 0);
+    if (bind(fd, (struct sockaddr *)&name,
+             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0)
+        return true;
+    close(fd);
+    return false;
+}
+
+static bool is_free(int family, unsigned port)
+{
+    bool six = family == AF_INET6;
+    struct sockaddr_storage at = {.ss_family = (sa_family_t)family};
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    NEED(fd >= 0);
+    *(six ? &((struct sockaddr_in6 *)&at)->sin6_port
+          : &((struct sockaddr_in *)&at)->sin_port) = htons((uint16_t)port);
+    bool good = bind(fd, (struct sockaddr *)&at, six ? sizeof(struct sockaddr_in6)
+                                                     : sizeof(struct sockaddr_in)) == 0;
+    close(fd);
+    return good;
+}
+
+/* One that the kernel gives to nobody who lets it choose. A job takes the port behind it, too,
+ * for rows: each has a block. */
 static int free_port(int family)
 {
     static unsigned asked;
-    bool six = family == AF_INET6, good = false;
-    unsigned port = 0;
 
-    for (int tries = 0; tries < 1000 && !good; tries++) {
-        struct sockaddr_storage at = {.ss_family = (sa_family_t)family};
-        int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        port = 10000 + ((unsigned)getpid() * 61 + 7 * asked++) % 10000;
-        *(six ? &((struct sockaddr_in6 *)&at)->sin6_port
-              : &((struct sockaddr_in *)&at)->sin_port) = htons((uint16_t)port);
-        NEED(fd >= 0);
-        good = bind(fd, (struct sockaddr *)&at, six ? sizeof(struct sockaddr_in6)
-                                                    : sizeof(struct sockaddr_in)) == 0;
-        close(fd);
+    for (int tries = 0; tries < BLOCKS; tries++) {
+        unsigned block = ((unsigned)getpid() * 61 + asked++) % BLOCKS;
+        if (take_block(block) && is_free(family, PORTS_FROM + BLOCK * block))
+            return (int)(PORTS_FROM + BLOCK * block);
     }
-    NEED(good);
-    return (int)port;
+    NEED(!"a block of ports");
+    return 0;
 }
 
 void tcp_test_address(struct tcp_options *options, const char *host, int ranks)

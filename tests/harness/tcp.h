@@ -6,7 +6,7 @@
 
 #include "link/tcp.h"
 
-/* For so many ranks. The port was free a moment ago. */
+/* For so many ranks, at a port that no other test has. */
 void tcp_test_address(struct tcp_options *options, const char *host, int ranks);
 
 /* One of this end's connections breaks, by chance which. */

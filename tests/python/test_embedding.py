@@ -5,7 +5,9 @@ import copy
 import os
 import pickle
 import random
+import signal
 import socket
+import time
 import unittest
 
 import torch
@@ -103,6 +105,50 @@ class Embeddings(unittest.TestCase):
         for _, table, served in said:
             torch.testing.assert_close(torch.tensor(table), total[:, None].expand(-1, 2))
             self.assertTrue(served)
+
+    def rows_of_others(self, ends):
+        """Three ranks push; rank 2 goes in the midst, by ends(net, sync), and the others train on.
+        They return what each has pushed, what it saves, and the table at the end."""
+        def body(rank):
+            torch.manual_seed(rank)
+            net = Net(300, 2, optimizer="sgd", lr=1.0, spread=0.0)
+            pushed = torch.zeros(300)
+            with descant.attach(net, plan="none", rows_move=True, rows_replica=1.0) as sync:
+                for step in range(40):
+                    ids = torch.randint(300, (20,)) if step else torch.arange(300)
+                    net.rows(ids).sum().neg().backward()
+                    pushed += torch.bincount(ids, minlength=300)
+                    sync.step()
+                    if step == 20 and sync.any(False) is False and rank == 2:
+                        ends(net, sync)
+                        return pushed.tolist(), [], None
+                with sync.hold_rows():
+                    saved = [row for piece in net.rows.saved() for row in piece["rows"].tolist()]
+                sync.finish()
+                with torch.no_grad():
+                    return pushed.tolist(), saved, net.rows(torch.arange(300)).tolist()
+        return over_tcp(3, body)
+
+    def test_a_rank_parts_and_its_rows_go_to_others(self):
+        def parts(_net, sync):
+            self.assertTrue(sync.part())
+        said = self.rows_of_others(parts)
+        total = sum(torch.tensor(pushed) for pushed, _, _ in said)
+        for _, _, table in said[:2]:
+            torch.testing.assert_close(torch.tensor(table), total[:, None].expand(-1, 2))
+        self.assertEqual(sorted(said[0][1] + said[1][1]), list(range(300)))
+
+    def test_a_rank_is_killed_and_its_rows_are_with_others(self):
+        def dies(_net, _sync):
+            time.sleep(2)                   # longer than replicas may be old
+            os.kill(os.getpid(), signal.SIGKILL)
+        said = self.rows_of_others(dies)
+        self.assertIsNone(said[2])
+        self.assertEqual(sorted(said[0][1] + said[1][1]), list(range(300)))
+        for _, _, table in said[:2]:
+            torch.testing.assert_close(torch.tensor(table), torch.tensor(said[0][2]))
+        least = sum(torch.tensor(pushed) for pushed, _, _ in said[:2]) * 0.9
+        self.assertGreater(torch.tensor(said[0][2])[:, 0].sum(), least.sum())
 
     def test_a_checkpoint_goes_to_another_number_of_ranks(self):
         def save(rank):
