@@ -639,7 +639,8 @@ void world_come(struct ranks_world *w, int rank)
                                        .quorum = w->elastic ? 0 : w->quorum, .grace = -0.1,
                                        .carries = !w->elastic && !w->pulls && w->quorum > 0,
                                        .center = w->elastic, .threads = 1,
-                                       .gradients = w->gradients};
+                                       .gradients = w->gradients,
+                                       .numbered = w->numbered};
     int lives = t->lives + 1;
 
     let_go(w, rank, TRAINER_AWAY);

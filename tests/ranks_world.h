@@ -121,6 +121,7 @@ struct ranks_world {
     struct simulated *link;
     struct simulated_options options;
     int founders;
+    bool numbered;              /* the first ranks found it */
     size_t n;                   /* floats */
     enum wire wire;
     bool gradients;

@@ -66,6 +66,25 @@ START_TEST(one_comes_later)
 }
 END_TEST
 
+/* A later rank comes first. Where the first ranks own rows, it waits for them, and joins them;
+ * else it counts as one of those that begin. */
+START_TEST(a_later_rank_comes_first)
+{
+    open_world(4, 2);
+    w.numbered = _i;
+    world_come(&w, 3);
+    world_come(&w, 0);
+    run(0.5);
+    ck_assert_int_eq(w.trainers[0].states > 0, !_i);
+    world_come(&w, 1);
+    go_on(3);
+    ck_assert(!w.trainers[0].f->joined);
+    ck_assert_int_eq(w.trainers[1].f->joined, !_i);
+    ck_assert_int_eq(w.trainers[3].f->joined, _i);
+    shut();
+}
+END_TEST
+
 /* It waits for messages, and for no clock. */
 START_TEST(one_is_there_at_once)
 {
@@ -965,6 +984,7 @@ int main(void)
     TCase *all = new_case("ranks", 60);
     tcase_add_test(all, founders_train);
     tcase_add_test(all, one_comes_later);
+    tcase_add_loop_test(all, a_later_rank_comes_first, 0, 2);
     tcase_add_test(all, one_is_there_at_once);
     tcase_add_loop_test(all, a_newcomer_trains_soon, 0, 2);
     tcase_add_test(all, any_of_three_dies);

@@ -712,6 +712,8 @@ struct rank {
     enum presence is;                   /* CONNECTED: it may get rows, and has no mark yet */
     bool runs, looked, holds;           /* looked: it has a view; holds: nothing is given */
     struct cut_mark mine, shown;
+    struct cut_mark was[2];             /* shown, one change ago, and two */
+    struct cut_mark seen;               /* by the leader: numbers do not fall again */
     struct cut_self self;
     struct cut_order view;
     int pushed[PARTS], stepped[PARTS];
@@ -727,7 +729,7 @@ static struct world {
     uint64_t cut, tidy;                         /* under way; to be ordered */
     uint64_t file, previous;                    /* generations that FILE and FILE.previous name */
     int files[CUTS + 2][RANKS][PARTS];          /* parts in the shards of each rank */
-    int made, failed, wanted, moved, came, left, missed;
+    int made, failed, wanted, moved, came, left, missed, replaced;
 } w;
 
 static int roll(int n)
@@ -772,6 +774,38 @@ static void see_order(struct cut_order *to)
         to->kept[k] = roll(2) ? is->kept[k] : was->kept[k];
 }
 
+/* The details first. */
+static void show(struct rank *r)
+{
+    r->was[1] = r->shown;
+    r->shown.parts = r->mine.parts;
+    r->shown.rows = r->mine.rows;
+    r->was[0] = r->shown;
+    r->shown = r->mine;
+}
+
+/* Likewise. A reader may stop on its way through the row, and find details that are older than
+ * the numbers; not if it has seen the numbers before. */
+static uint64_t grow(uint64_t is, uint64_t was, uint64_t *last)
+{
+    uint64_t it = roll(2) ? is : was;
+    *last = it > *last ? it : *last;
+    return *last;
+}
+
+static struct cut_mark see_mark(struct rank *r, bool again)
+{
+    const struct cut_mark *is = &r->shown, *was = &r->was[!again && roll(2)];
+    return (struct cut_mark){
+        .stand = is->stand,             /* it has come before the rank went on */
+        .held = grow(is->held, was->held, &r->seen.held),
+        .settled = grow(is->settled, was->settled, &r->seen.settled),
+        .written = grow(is->written, was->written, &r->seen.written),
+        .failed = grow(is->failed, was->failed, &r->seen.failed),
+        .parts = roll(2) ? is->parts : was->parts,
+    };
+}
+
 static void change_order(struct cut_order to)
 {
     w.last_order = w.order;
@@ -781,7 +815,8 @@ static void change_order(struct cut_order to)
 static void write_shard_of(int rank)
 {
     struct rank *r = &w.ranks[rank];
-    for (int p = 0; p < PARTS; p++) {
+    bool stands = r->view.write == w.cut;       /* else its leader was replaced, and rows move */
+    for (int p = 0; stands && p < PARTS; p++) {
         if (w.owner[p] != rank)
             continue;
         ck_assert_int_eq(w.from[p], -1);
@@ -789,7 +824,7 @@ static void write_shard_of(int rank)
             if (alive(&w.ranks[other]))
                 ck_assert_int_ge(w.ranks[other].stepped[p], w.at_order[other][p]);
     }
-    ck_assert_int_eq(parts_of(rank), (int)r->mine.parts);
+    ck_assert(!stands || parts_of(rank) == (int)r->mine.parts);
     if (roll(20) == 0) {
         r->mine.failed = r->view.write;
         return;
@@ -845,7 +880,7 @@ static void act(int rank)
     case CUT_RESTS:
         break;
     }
-    r->shown = r->mine;
+    show(r);
 }
 
 static void order_one(void)
@@ -875,19 +910,25 @@ static int times_in(uint64_t cut, int part)
     return n;
 }
 
-static void lead(void)
+static enum cut_state judge(bool again, int *who)
 {
     struct cut_mark marks[RANKS];
     bool lost[RANKS], owns[RANKS];
     const struct cut_ranks ranks = {marks, lost, owns, w.n, false, PARTS};
-    int who;
-    struct cut_order o = w.order;
     for (int k = 0; k < w.n; k++) {
-        marks[k] = w.ranks[k].shown;
+        marks[k] = see_mark(&w.ranks[k], again);
         lost[k] = w.ranks[k].is == DEAD || (w.ranks[k].is == LEFT_IT && roll(2));
         owns[k] = w.ranks[k].is >= SHOWN && parts_of(k) && roll(4);  /* as it has heard */
     }
-    switch (cut_judge(&w.order, &ranks, &who)) {
+    return cut_judge(&w.order, &ranks, who);
+}
+
+static void lead(void)
+{
+    int who;
+    struct cut_order o = w.order;
+    enum cut_state state = judge(false, &who);
+    switch (cut_acts(state) ? judge(true, &who) : state) {
     case CUT_HOLDING:
     case CUT_SETTLING:
     case CUT_WRITING:
@@ -915,7 +956,7 @@ static void lead(void)
         w.made++;
         break;
     case CUT_FAILED:
-        ck_assert_uint_eq(marks[who].failed, w.cut);
+        ck_assert_uint_eq(w.ranks[who].shown.failed, w.cut);
         w.failed++;
         break;
     }
@@ -936,25 +977,48 @@ static void move_one(void)
     }
 }
 
+/* Another rank leads: the one before is about to leave, or has died in a cut, which is over. */
+static void replace_leader(void)
+{
+    int next = roll(w.n);
+    struct cut_chair chair = {.first = true, .ordered = w.order.cut};
+    if (next == w.leader || w.ranks[next].is != SHOWN || w.order.over)
+        return;
+    ck_assert(cut_takes_over(&chair));
+    w.leader = next;
+    w.replaced++;
+    w.failed += w.cut != 0;
+    struct cut_order o = w.order;
+    o.done = o.cut;
+    w.cut = 0;
+    change_order(o);
+}
+
 /* Ranks other than the leader come, leave once they have no rows, and die without rows. */
 static void come_or_go(int rank)
 {
     struct rank *r = &w.ranks[rank];
     bool has = parts_of(rank) || gives_any(rank);
-    if (rank == w.leader)
+    if (rank == w.leader) {
+        replace_leader();
         return;
+    }
     if (r->is == AWAY && !w.order.over) {
         r->is = CONNECTED;
         w.came++;
     } else if (r->is == CONNECTED) {
         r->is = SHOWN;
         r->self.tidied = w.order.tidy;
-        r->runs = r->mine.there = r->shown.there = true;
+        r->runs = true;
+        r->mine.stand = CUT_THERE;
+        show(r);
     } else if (r->is == SHOWN && roll(8) == 0) {
         r->is = LEAVES;
     } else if (r->is == LEAVES && !has) {
         r->is = LEFT_IT;
-        r->runs = r->shown.there = false;
+        r->runs = false;
+        r->mine.stand = CUT_LEFT;
+        show(r);
         w.left++;
     } else if (r->is == SHOWN && !has && roll(8) == 0) {
         r->is = DEAD;
@@ -1015,7 +1079,7 @@ static void step_world(void)
 
 START_TEST(each_cut_has_what_was_pushed_before_it)
 {
-    int made = 0, failed = 0, came = 0, left = 0, moved = 0, missed = 0;
+    int made = 0, failed = 0, came = 0, left = 0, moved = 0, missed = 0, replaced = 0;
     for (uint64_t seed = 0; seed < 2000; seed++) {
         memset(&w, 0, sizeof w);
         rng_init(&w.rng, seed);
@@ -1025,7 +1089,9 @@ START_TEST(each_cut_has_what_was_pushed_before_it)
         for (int k = 0; k < w.n; k++)
             if (k == w.leader || roll(2)) {
                 w.ranks[k].is = SHOWN;
-                w.ranks[k].runs = w.ranks[k].mine.there = w.ranks[k].shown.there = true;
+                w.ranks[k].runs = true;
+                w.ranks[k].mine.stand = CUT_THERE;
+                show(&w.ranks[k]);
             }
         for (int p = 0; p < PARTS; p++) {
             w.from[p] = -1;
@@ -1047,9 +1113,11 @@ START_TEST(each_cut_has_what_was_pushed_before_it)
         left += w.left;
         moved += w.moved;
         missed += w.missed;
+        replaced += w.replaced;
     }
     ck_assert_msg(made > 5000 && failed > 500 && came > 500 && left > 100 && moved > 5000 &&
-                  missed > 50, "%d %d %d %d %d %d", made, failed, came, left, moved, missed);
+                  missed > 50 && replaced > 500, "%d %d %d %d %d %d %d", made, failed, came, left,
+                  moved, missed, replaced);
 }
 END_TEST
 
@@ -1068,7 +1136,8 @@ static enum cut_state judged(const struct cut_order *o, const struct cut_mark *m
 
 START_TEST(who_has_no_rows_is_waited_for_while_it_is_there)
 {
-    struct cut_mark m[] = {{.there = true, .held = 3}, {.there = true, .held = 2}, {.held = 1}};
+    struct cut_mark m[] = {{.stand = CUT_THERE, .held = 3}, {.stand = CUT_FINISHED, .held = 2},
+                           {.stand = CUT_LEFT, .held = 1}};
     struct cut_order o = {.cut = 3, .settle = 2, .round = 7};
     int who;
     ck_assert_int_eq(judged(&o, m, "...", "x..", false, &who), CUT_HOLDING);
@@ -1108,7 +1177,7 @@ START_TEST(who_has_no_rows_is_waited_for_while_it_is_there)
     ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_WRITTEN);
     ck_assert_int_eq(judged(&o, m, "x..", "xx.", false, &who), CUT_FAILED);
     ck_assert_int_eq(who, 0);
-    m[2] = (struct cut_mark){.there = true};            /* it comes, and is not waited for */
+    m[2] = (struct cut_mark){.stand = CUT_THERE};            /* it comes, and is not waited for */
     ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_WRITTEN);
     m[1].failed = 3;
     ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_FAILED);
@@ -1120,7 +1189,7 @@ END_TEST
 START_TEST(a_rank_that_is_not_led_lets_go)
 {
     const struct cut_order o = {.cut = 3, .settle = 3, .round = 8};
-    struct cut_mark m = {.there = true, .held = 3, .settled = 7};
+    struct cut_mark m = {.stand = CUT_THERE, .held = 3, .settled = 7};
     struct cut_self self = {.holds = 3, .led = true};
     ck_assert_int_eq(cut_act(&o, &m, &self), CUT_SETTLES);
     self.led = false;
@@ -1134,6 +1203,54 @@ START_TEST(a_rank_that_is_not_led_lets_go)
     ck_assert_int_eq(cut_act(&over, &m, &self), CUT_RELEASES);
     self.holds = 0;
     ck_assert_int_eq(cut_act(&over, &m, &self), CUT_ENDS);
+    self.ends = true;                   /* nobody is there to say that it is over */
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_HOLDS);
+    self.led = false;
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_ENDS);
+    self.holds = 3;
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_RELEASES);
+}
+END_TEST
+
+/* A rank takes the lead over when it is the first one, and was not, or another one has written
+ * the order; a cut that is waited for fails where it could not be ordered, or is no more. */
+START_TEST(a_leader_is_replaced)
+{
+    static const struct {
+        struct cut_chair chair;
+        bool takes_over, gives_up;
+    } cases[] = {
+        {{false, false, false, 7, 0}, false, false},
+        {{false, true, false, 7, 0}, false, false},     /* a lower rank is there again, */
+        {{false, true, false, 7, 7}, false, true},      /* in a cut of this one */
+        {{false, false, false, 7, 8}, false, true},
+        {{true, false, false, 7, 0}, true, false},
+        {{true, false, false, 7, 8}, true, false},
+        {{true, false, false, 7, 7}, true, true},       /* the one before has used the number */
+        {{true, false, false, 7, 6}, true, true},
+        {{true, true, false, 7, 0}, false, false},
+        {{true, true, false, 7, 7}, false, false},      /* it is under way */
+        {{true, true, false, 7, 8}, false, false},
+        {{true, true, true, 7, 0}, true, false},        /* another one has written */
+        {{true, true, true, 7, 7}, true, true},
+        {{true, true, true, 7, 8}, true, false},
+    };
+    for (int k = 0; k < N(cases); k++) {
+        ck_assert_msg(cut_takes_over(&cases[k].chair) == cases[k].takes_over, "case %d", k);
+        ck_assert_msg(cut_gives_up(&cases[k].chair) == cases[k].gives_up, "case %d", k);
+    }
+}
+END_TEST
+
+/* By their marks ranks have left, or do not come. */
+START_TEST(ranks_that_have_left_lead_no_more)
+{
+    static const bool passed[CUT_STANDS][2] = {[CUT_AWAY] = {false, true}, [CUT_LEFT] = {true, true}};
+    for (int stand = 0; stand < CUT_STANDS; stand++)
+        for (int late = 0; late < 2; late++) {
+            const struct cut_mark m = {.stand = (enum cut_stand)stand};
+            ck_assert_int_eq(cut_passed(&m, 2 + late, 3), passed[stand][late]);
+        }
 }
 END_TEST
 
@@ -1149,17 +1266,17 @@ START_TEST(orders_and_marks_travel_as_floats)
               back.write == o.write && back.done == o.done && back.tidy == o.tidy &&
               back.id == o.id && back.over);
     ck_assert_mem_eq(back.kept, o.kept, sizeof o.kept);
-    struct cut_mark m = {true, 8, 7, 0xffffff, 9, 1024, UINT64_C(1) << 40}, again;
+    struct cut_mark m = {CUT_LEFT, 8, 7, 0xffffff, 9, 1024, UINT64_C(1) << 40}, again;
     cut_put_mark(&m, row);
     again = cut_get_mark(row);
-    ck_assert(again.there && again.held == 8 && again.settled == 7 && again.written == 0xffffff &&
+    ck_assert(again.stand == CUT_LEFT && again.held == 8 && again.settled == 7 && again.written == 0xffffff &&
               again.failed == 9 && again.parts == 1024 && again.rows == m.rows);
     for (int k = 0; k < N(none); k++) {
         for (int i = 0; i < CUT_FLOATS; i++)
             row[i] = none[k];
         again = cut_get_mark(row);
         back = cut_get_order(row);
-        ck_assert(!again.there && !again.settled && !again.written && !again.rows);
+        ck_assert(again.stand == CUT_AWAY && !again.settled && !again.written && !again.rows);
         ck_assert(!back.cut && !back.write && !back.tidy && !back.over && !back.kept[4]);
     }
 }
@@ -1191,6 +1308,8 @@ int main(void)
     tcase_add_test(cuts, each_cut_has_what_was_pushed_before_it);
     tcase_add_test(cuts, who_has_no_rows_is_waited_for_while_it_is_there);
     tcase_add_test(cuts, a_rank_that_is_not_led_lets_go);
+    tcase_add_test(cuts, a_leader_is_replaced);
+    tcase_add_test(cuts, ranks_that_have_left_lead_no_more);
     tcase_add_test(cuts, orders_and_marks_travel_as_floats);
     return run_cases(shards, grown, cuts, NULL);
 }

@@ -113,6 +113,9 @@ struct fabric_start {
      * missed one waits for the next, and gets no part */
     bool carries;
     bool center;                /* elastic: a central copy is wanted */
+    bool numbered;              /* over a link where ranks come and go: the job begins
+                                   with the ranks below its size, since these own the rows
+                                   of tables; else with as many as come first */
     int n_outer;                /* 0 to 2 vectors of n that a joiner gets; at least 1
                                    where means are encoded */
     int threads;                /* of this trainer: workers, and a shadow if it has one */

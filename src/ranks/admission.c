@@ -4,7 +4,8 @@
  *   fixed link   the group forms once all ranks have said HELLO, their manifests are the
  *                same, and each has begun its first state
  *   founding     where ranks come and go, rank 0 or the hub founds epoch 1 once as many
- *                ranks as are to found the job have come with the same manifest
+ *                ranks as are to found the job have come with the same manifest, where
+ *                tables have owners only the first ones by number
  *   newcomers    a rank that comes later is heard by the ledger once its manifest is
  *                the same and it has the rows
  *
@@ -122,14 +123,17 @@ static void hear_hello(struct ranks *m, int from, const struct ranks_word *word)
         ranks_receive_op(m, &peer->manifest_op, peer->manifest, bytes, TAG_MANIFEST);
 }
 
-/* Where ranks come and go: founds epoch 1 of the ranks that have come. */
+/* Where ranks come and go: founds epoch 1 of the ranks that have come. Where the first
+ * ranks are to found it, others that are here become members after them. */
 void ranks_admission_found(struct ranks *m)
 {
     struct ranks_word word = {.what = WORD_FORM};
-    int n = 0;
+    int n = 0, may = m->place.size;
 
+    if (m->numbered && m->founders < may)
+        may = m->founders;
     memset(m->list, 0, (size_t)m->place.size * sizeof *m->list);
-    for (int k = 0; k < m->place.size; k++)
+    for (int k = 0; k < may; k++)
         if (k == m->f.rank || (m->lead->peers[k].compared && m->peers[k].generation)) {
             m->list[k].generation =
                 k == m->f.rank ? m->place.generation : m->peers[k].generation;

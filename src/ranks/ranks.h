@@ -150,7 +150,8 @@ struct ranks {
     struct ranks_peer *peers;           /* by rank */
     struct ranks_name *names;           /* the newest; f.host_names points into them */
     int pieces_open;                    /* messages with a series that have not ended */
-    int founders;                       /* the job begins with so many ranks */
+    int founders;                       /* the job begins with so many ranks, */
+    bool numbered;                      /* and with those whose numbers are below that */
     int hub;                            /* the last rank, in a star; -1: the job is none */
     uint64_t dead_ns;                   /* a rank that was not heard for so long is
                                            silent */

@@ -285,6 +285,7 @@ descant_status ranks_start(struct fabric *f, const struct fabric_start *start)
     m->collective = start->collective;
     m->gradients = start->gradients;
     m->carries = start->carries;
+    m->numbered = start->numbered;
     m->passes = start->quorum > 0 && !start->carries;
     m->quorum = (struct ledger_quorum){
         .arrivals = start->quorum,

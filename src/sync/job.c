@@ -315,6 +315,7 @@ static descant_status start_fabric(struct descant *job)
     start.threads = job->workers_wanted + has_shadow(job);
     start.rows_bytes = job->hub_tables ? INT_MAX : tables_part_bytes(&job->tables);
     start.rows_base = tables_base(&job->tables);
+    start.numbered = job->owners.n > 0;
     uint64_t until = clock_now_ns() + (uint64_t)(job->start_s * 1e9);
     descant_status status = world_meet(job, manifest, start.threads, until);
     pthread_mutex_lock(&job->sharing);

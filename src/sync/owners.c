@@ -448,13 +448,6 @@ static void wait_away(struct service *s, uint64_t until_ns)
     }
 }
 
-/* Until that is so, or the time is over, or the service has failed. */
-static void wait_for(struct service *s, const _Atomic bool *so, uint64_t until_ns)
-{
-    while (!atomic_load(so) && !atomic_load(&s->status) && clock_now_ns() < until_ns)
-        clock_sleep_until(clock_now_ns() + LOOK_NS);
-}
-
 descant_status owners_leave(struct descant *job, uint64_t until_ns)
 {
     struct owners *o = &job->owners;
@@ -669,8 +662,10 @@ descant_status descant_owned_hold(struct descant *job, int hold)
     if (!job->owners.runs || !s->moves)
         return DESCANT_OK;
     moves_hold(s, hold != 0);
-    if (hold)
-        wait_for(s, &s->moves->still, UINT64_MAX);
+    /* until another thread lets them move again */
+    while (hold && !atomic_load(&s->moves->still) && !atomic_load(&s->status) &&
+           atomic_load(&s->moves->holds) > 0)
+        clock_sleep_until(clock_now_ns() + LOOK_NS);
     return owners_lost(job, DESCANT_OK);
 }
 

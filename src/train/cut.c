@@ -29,7 +29,7 @@ enum cut_act cut_act(const struct cut_order *order, const struct cut_mark *mine,
         return CUT_SETTLES;
     if (open && is_to_write(order, mine))
         return CUT_WRITES;
-    return order->over ? CUT_ENDS : CUT_RESTS;
+    return order->over || (self->ends && !self->led) ? CUT_ENDS : CUT_RESTS;
 }
 
 bool cut_writes(const struct cut_order *order, const struct cut_mark *mark)
@@ -70,7 +70,8 @@ enum cut_state cut_judge(const struct cut_order *order, const struct cut_ranks *
             return CUT_FAILED;
     for (*who = 0; *who < r->n; ++*who) {
         const struct cut_mark *m = &r->marks[*who];
-        bool there = m->there && !r->lost[*who] && !r->finished;
+        bool there = (m->stand == CUT_THERE || m->stand == CUT_FINISHED) &&
+                     !r->lost[*who] && !r->finished;
         if (!r->owns[*who] && !there)
             continue;
         if (m->held < order->cut)
@@ -85,6 +86,31 @@ enum cut_state cut_judge(const struct cut_order *order, const struct cut_ranks *
     return !settles           ? CUT_HELD
            : unsettled >= 0   ? CUT_SETTLING
            : parts == r->parts ? CUT_SETTLED : CUT_MISSING;
+}
+
+bool cut_acts(enum cut_state state)
+{
+    return state != CUT_HOLDING && state != CUT_SETTLING && state != CUT_WRITING;
+}
+
+/* --- the first rank --- */
+
+bool cut_passed(const struct cut_mark *mark, int k, int size)
+{
+    return mark->stand == CUT_LEFT || (mark->stand == CUT_AWAY && k >= size);
+}
+
+bool cut_takes_over(const struct cut_chair *chair)
+{
+    return chair->first && (!chair->leads || chair->others);
+}
+
+/* A cut that this rank has ordered, and that another one has written over, is lost, and
+ * so is one whose number another one has used: it would never be ordered. */
+bool cut_gives_up(const struct cut_chair *chair)
+{
+    return chair->wanted && (!chair->first || (cut_takes_over(chair) &&
+                                               chair->wanted <= chair->ordered));
 }
 
 /* --- as floats --- */
@@ -122,10 +148,10 @@ void cut_put_order(const struct cut_order *order, float *row)
     put(&row, order->write);
     put(&row, order->done);
     put(&row, order->tidy);
-    put_long(&row, order->id);
+    put(&row, order->over);
+    put_long(&row, order->id);          /* CUT_ORDER_DETAILS */
     for (int k = 0; k < CUT_KEPT; k++)
         put(&row, order->kept[k]);
-    put(&row, order->over);
 }
 
 struct cut_order cut_get_order(const float *row)
@@ -137,28 +163,29 @@ struct cut_order cut_get_order(const float *row)
     o.write = get(&row);
     o.done = get(&row);
     o.tidy = get(&row);
+    o.over = get(&row) > 0;
     o.id = get_long(&row);
     for (int k = 0; k < CUT_KEPT; k++)
         o.kept[k] = get(&row);
-    o.over = get(&row) > 0;
     return o;
 }
 
 void cut_put_mark(const struct cut_mark *mark, float *row)
 {
     memset(row, 0, CUT_FLOATS * sizeof *row);
-    put(&row, mark->there);
+    put(&row, mark->stand);
     put(&row, mark->held);
     put(&row, mark->settled);
     put(&row, mark->written);
     put(&row, mark->failed);
-    put(&row, mark->parts);
+    put(&row, mark->parts);             /* CUT_MARK_DETAILS */
     put_long(&row, mark->rows);
 }
 
 struct cut_mark cut_get_mark(const float *row)
 {
-    struct cut_mark m = {.there = get(&row) > 0};
+    uint64_t stand = get(&row);
+    struct cut_mark m = {.stand = stand < CUT_STANDS ? (enum cut_stand)stand : CUT_AWAY};
 
     m.held = get(&row);
     m.settled = get(&row);

@@ -21,22 +21,33 @@
  * Training goes on meanwhile. What is pushed between 2 and the end of 3 is in some
  * shards, and its chunks are not done in the place: a run that goes on trains them again.
  *
- * Who comes during a cut gets no rows, and takes part once it has shown itself; who
- * leaves keeps its rows until the cut is done. A cut fails where an owner is lost.
+ * A rank that comes during a cut gets no rows, and takes part once it has shown itself; a
+ * rank that leaves keeps its rows until the cut is done. A cut fails where an owner is
+ * lost.
+ *
+ * The lowest rank that is there is the first one. Marks say which ranks have left, also
+ * to ranks that came later. A rank that becomes the first looks at the marks and the
+ * order once more before it gives its own: a lower rank may be there again, and the one
+ * that led before may have ordered a cut since the last look. Such a cut is over, for the
+ * rank that waited for it is not there. A first rank that has died untold is awaited,
+ * also without a leader, up to the end of the run.
  *
  * An order and a mark are each one row of a table with owners, which one rank alone
- * changes; of orders the first rank, and once that has left, the next one. A reader may
- * see some numbers of a row anew and others as they were. So a rank changes the details
- * of a row first (id, kept, parts, rows), settles, and then changes the numbers of cuts
- * and rounds, which only grow; and whoever sees a new one of these reads the row once
- * more, for its details. The details of an order stay until all ranks have followed it,
- * for they tidy before they do anything else. */
+ * changes. For a moment two ranks may take themselves for the first; each finds that the
+ * row of the order is not as it has written it, gives its cut up, and begins anew from
+ * the row. A reader may see some numbers of a row anew and others as they were. So a rank
+ * changes the details of a row first (id, kept, parts, rows), settles, and then changes
+ * the numbers of cuts and rounds, which only grow. A rank that sees a new number reads
+ * the row once more, for its details, before it acts. The details of an order stay until
+ * all ranks have followed it, for they tidy before they do anything else. */
 #ifndef CUT_H
 #define CUT_H
 
 #include "base/base.h"
 
 enum { CUT_KEPT = 5 };          /* generations that files name */
+enum { CUT_RANKS = 1024 };      /* that can own rows, */
+enum { CUT_PARTS = 1024 };      /* which are in so many parts (descant_owned_parts) */
 
 /* The first rank's. Numbers of cuts: the last one of which that holds; 0: none. */
 struct cut_order {
@@ -49,9 +60,12 @@ struct cut_order {
     bool over;                  /* there will be no more cuts */
 };
 
+/* FINISHED: with the others, after the last push. AWAY: it has never begun. */
+enum cut_stand { CUT_AWAY, CUT_THERE, CUT_FINISHED, CUT_LEFT, CUT_STANDS };
+
 /* A rank's. */
 struct cut_mark {
-    bool there;                 /* it has begun, and not left */
+    enum cut_stand stand;
     uint64_t held;              /* cuts, as above */
     uint64_t settled;           /* a round */
     uint64_t written, failed;   /* cuts */
@@ -64,14 +78,15 @@ enum cut_act {
     CUT_RESTS, CUT_HOLDS, CUT_SETTLES, CUT_WRITES, CUT_RELEASES, CUT_TIDIES, CUT_ENDS
 };
 
-/* Of a rank, what it shows nobody. */
+/* The part of a rank's state that it shows nobody. */
 struct cut_self {
     uint64_t tidied;            /* the last `tidy` that it has done */
     uint64_t holds;             /* rows, for that cut; 0: none */
     bool led;                   /* the rank that gives orders is there */
+    bool ends;                  /* its run is over */
 };
 
-/* What a rank does next. */
+/* A rank's next act. It ENDS without an order where nobody is there to give one. */
 enum cut_act cut_act(const struct cut_order *order, const struct cut_mark *mine,
                      const struct cut_self *self);
 
@@ -80,27 +95,49 @@ enum cut_state {
     CUT_WRITTEN, CUT_FAILED
 };
 
-/* What the first rank knows of n ranks. */
+/* The first rank's knowledge of n ranks. */
 struct cut_ranks {
     const struct cut_mark *marks;
     const bool *lost;           /* died, or left */
     const bool *owns;           /* may own rows now */
     int n;
     bool finished;              /* finish has flushed all pushes, and ranks without rows
-                                   may go without a word: owners alone are waited for */
+                                   may go without a word: only owners are waited for */
     uint64_t parts;             /* of all rows */
 };
 
 /* How far the cut is that was ordered last. HELD, MISSING, SETTLED: a round of settling
  * is to be ordered, another one, the writing. *who: a rank that is waited for, or that
- * has failed. */
+ * has failed. By marks that were read once it is a guess where cut_acts is true: the same
+ * of marks that were read after it counts. */
 enum cut_state cut_judge(const struct cut_order *order, const struct cut_ranks *ranks,
                          int *who);
+/* Whether the first rank does something there, and does not just wait. */
+bool cut_acts(enum cut_state state);
 /* Whether rank k has a shard of the cut, once that is to be written. */
 bool cut_writes(const struct cut_order *order, const struct cut_mark *mark);
 
-/* As a row of floats, each a whole number below 2^24. A float that is none becomes 0. */
-enum { CUT_FLOATS = 16 };
+/* By its mark rank k has left, or has never been there, though it does not belong to the
+ * `size` ranks of the start: it is not the first rank, and is not awaited. */
+bool cut_passed(const struct cut_mark *mark, int k, int size);
+
+/* A rank that is the first one, or was, and has looked at the order. */
+struct cut_chair {
+    bool first;                 /* it is now */
+    bool leads;                 /* it was at the last look */
+    bool others;                /* the order is not as this rank has written it */
+    uint64_t ordered;           /* the last cut, by the order as it is */
+    uint64_t wanted;            /* a caller waits for that cut; 0: none does */
+};
+
+/* Whether it begins anew from the order as it is. */
+bool cut_takes_over(const struct cut_chair *chair);
+/* Whether its caller is told that the cut has failed. */
+bool cut_gives_up(const struct cut_chair *chair);
+
+/* As a row of floats, each a whole number below 2^24: numbers, and the details from one
+ * float on. A float that is no such number becomes 0. */
+enum { CUT_FLOATS = 16, CUT_ORDER_DETAILS = 7, CUT_MARK_DETAILS = 5 };
 void cut_put_order(const struct cut_order *order, float *row);
 struct cut_order cut_get_order(const float *row);
 void cut_put_mark(const struct cut_mark *mark, float *row);

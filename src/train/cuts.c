@@ -8,9 +8,12 @@
  * numbers below 2^24, so the sum is exact.
  *
  * The thread alone uses the table. The keeper of the first rank, or at the end its main
- * thread, hands it what is wanted, and waits for the outcome; the mutex guards what both
- * use. A rank that comes to be the first goes on from the order that the one before has
- * given, which had settled it before it left. */
+ * thread, hands it the cut that is wanted, and waits for the outcome; the mutex guards
+ * the fields of both. A rank that comes to be the first goes on from the order that the
+ * one before has given, which had settled it before it left.
+ *
+ * The thread also tells others.c which lower ranks have left, by the mark of the one that
+ * would be the first: a rank that came late has heard no event of it. */
 #include "train/cuts.h"
 
 #include "run/tick.h"
@@ -19,13 +22,19 @@
 
 #include <string.h>
 
-enum { MARKS = 1024, ROW_OF_ORDER = MARKS, N_ROWS };    /* ranks; rows of the table */
+enum { ROW_OF_ORDER = CUT_RANKS, N_ROWS };              /* rows of the table */
 enum { LEAST_NS = 10000000, MOST_NS = 100000000 };      /* between looks */
+#define FINISH_NS UINT64_C(30000000000) /* for a first rank that this one has not seen
+                                           die: it came later */
 
-/* What a look has found. */
+/* How this rank's run goes; it only grows. FINISHES: the job is finished; ENDS: and this
+ * rank makes no more cuts; LEAVES: it has parted; STOPS: it goes without finish. */
+enum goes { GOES_ON, GOES_FINISHES, GOES_ENDS, GOES_LEAVES, GOES_STOPS };
+
+/* As the last look has found them. */
 struct view {
     struct cut_order order;
-    struct cut_mark marks[MARKS];
+    struct cut_mark marks[CUT_RANKS];
 };
 
 struct cuts {
@@ -35,13 +44,15 @@ struct cuts {
     int table;
     /* the thread's: */
     struct view view;
-    bool lost[MARKS], owns[MARKS];
-    int parts[MARKS], moved;            /* of all rows, as this rank knows */
+    bool lost[CUT_RANKS], owns[CUT_RANKS];
+    int parts[CUT_RANKS], moved;            /* of all rows, as this rank knows */
     struct cut_mark mine;
     struct cut_self self;
     struct cut_order given;             /* where this rank leads */
-    bool leads;
+    bool leads, others;                 /* others: the order is not as this rank has
+                                           written it */
     bool over;                          /* no more cuts, or this rank has left */
+    uint64_t ends_ns;                   /* it ENDS since then; 0 */
     float mark_row[CUT_FLOATS], order_row[CUT_FLOATS];  /* as they are in the table */
     float seen_row[CUT_FLOATS];         /* the order as it came last */
     struct descant_rows *batch;         /* of the look that is under way, */
@@ -51,23 +62,21 @@ struct cuts {
     /* of both threads: */
     pthread_mutex_t mutex;              /* guards these: */
     pthread_cond_t moved_on;
-    struct cut_order wanted;            /* cut, id, tidy, kept and over, to be given */
+    struct cut_order wanted;            /* id, tidy and kept, to be given */
     bool changed;                       /* they have not been given yet */
     uint64_t cut;                       /* that the other thread waits for; 0: it has its
                                            outcome, */
     enum cut_state outcome;             /* this, */
     int who;                            /* by that rank, */
-    uint64_t rows[MARKS];               /* with these rows of each shard, */
-    int n;                              /* of so many, */
+    uint64_t rows[CUT_RANKS];           /* with these rows of each shard, */
+    int n_shards;
     bool any_moved;                     /* of rows that have moved since the start */
     uint64_t last;                      /* cut that was ordered, as seen */
+    enum goes goes;
+    bool asks_hold;                     /* the thread waits until its rows are held */
     bool ended;                         /* the thread, */
     descant_status status;              /* with this, */
     char why[LOG_LINE];                 /* for that reason */
-    bool finished;                      /* this rank, so that owners alone count, */
-    bool ends;                          /* and it makes no more cuts */
-    bool leaves;                        /* it has parted: the thread says so, and ends */
-    bool stop;                          /* it goes without finish: the thread ends */
     bool started;                       /* the main thread's */
 };
 
@@ -80,10 +89,10 @@ descant_status cuts_declare(struct trainer *t, cuts_write *write)
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for checkpoints in shards");
     pthread_mutex_init(&c->mutex, NULL);
     tick_init(&c->moved_on);
-    if (t->rank >= MARKS)
+    if (t->rank >= CUT_RANKS)
         return log_fail(&t->log, DESCANT_BAD_RANK,
                         "rank %d: --tables shard with --checkpoint has room for %d ranks",
-                        t->rank, (int)MARKS);
+                        t->rank, (int)CUT_RANKS);
     c->t = t;
     c->write = write;
     shape.rows = N_ROWS;
@@ -109,51 +118,54 @@ static bool push_row(struct cuts *c, uint64_t row, float *is, const float *to)
 }
 
 /* The details first. */
+static bool give(struct cuts *c, uint64_t row, float *is, const float *to, int details)
+{
+    size_t bytes = (size_t)(CUT_FLOATS - details) * sizeof *to;
+    float first[CUT_FLOATS];
+
+    if (memcmp(is + details, to + details, bytes) != 0) {
+        memcpy(first, is, sizeof first);
+        memcpy(first + details, to + details, bytes);
+        if (!push_row(c, row, is, first) ||
+            descant_rows_settle(c->t->job) != DESCANT_OK)
+            return false;
+    }
+    return push_row(c, row, is, to);
+}
+
 static bool give_mark(struct cuts *c)
 {
-    struct cut_mark details = cut_get_mark(c->mark_row);
     float row[CUT_FLOATS];
 
-    details.rows = c->mine.rows;
-    details.parts = c->mine.parts;
-    cut_put_mark(&details, row);
-    if (!push_row(c, (uint64_t)c->t->rank, c->mark_row, row) ||
-        descant_rows_settle(c->t->job) != DESCANT_OK)
-        return false;
     cut_put_mark(&c->mine, row);
-    return push_row(c, (uint64_t)c->t->rank, c->mark_row, row);
+    return give(c, (uint64_t)c->t->rank, c->mark_row, row, CUT_MARK_DETAILS);
 }
 
 static bool give_order(struct cuts *c)
 {
-    struct cut_order details = cut_get_order(c->order_row);
     float row[CUT_FLOATS];
 
-    details.id = c->given.id;
-    memcpy(details.kept, c->given.kept, sizeof details.kept);
-    cut_put_order(&details, row);
-    if (!push_row(c, ROW_OF_ORDER, c->order_row, row) ||
-        descant_rows_settle(c->t->job) != DESCANT_OK)
-        return false;
     cut_put_order(&c->given, row);
-    return push_row(c, ROW_OF_ORDER, c->order_row, row);
+    return give(c, ROW_OF_ORDER, c->order_row, row, CUT_ORDER_DETAILS);
 }
 
-/* Asks for the order, this rank's mark and, if all are wanted, all marks. */
+/* Asks for the order, this rank's mark and that of the first rank or, if all are wanted,
+ * all marks. No order is given before they are taken. */
 static bool ask(struct cuts *c, bool all)
 {
     uint64_t rows[N_ROWS] = {ROW_OF_ORDER, (uint64_t)c->t->rank};
+    int first = others_first(c->t);
 
     c->n_asked = 2;
-    for (uint64_t k = 0; all && k < MARKS; k++)
-        if (k != rows[1])
-            rows[c->n_asked++] = k;
+    for (int k = 0; k < CUT_RANKS; k++)
+        if (k != c->t->rank && (all || k == first))
+            rows[c->n_asked++] = (uint64_t)k;
     memcpy(c->asked, rows, sizeof c->asked);
     return descant_rows_fetch(c->t->job, c->table, rows, c->n_asked, &c->batch) ==
            DESCANT_OK;
 }
 
-/* What was asked for becomes the view. */
+/* The rows that were asked for become the view. */
 static bool take(struct cuts *c)
 {
     float *block;
@@ -161,10 +173,16 @@ static bool take(struct cuts *c)
     if (descant_rows_wait(c->t->job, c->batch, &block) != DESCANT_OK)
         return false;
     memcpy(c->seen_row, block, sizeof c->seen_row);
+    c->others |= c->leads && memcmp(block, c->order_row, sizeof c->order_row) != 0;
     c->view.order = cut_get_order(block);
-    for (size_t k = 1; k < c->n_asked; k++)
-        c->view.marks[c->asked[k]] = cut_get_mark(block + k * CUT_FLOATS);
-    if (!c->mine.there)                 /* of a process of this rank before this one */
+    for (size_t k = 1; k < c->n_asked; k++) {
+        struct cut_mark *mark = &c->view.marks[c->asked[k]];
+        int rank = (int)c->asked[k];
+        *mark = cut_get_mark(block + k * CUT_FLOATS);
+        if (rank < c->t->rank)
+            others_seen(c->t, rank, cut_passed(mark, rank, c->t->owners));
+    }
+    if (c->mine.stand == CUT_AWAY)      /* of a process of this rank before this one */
         memcpy(c->mark_row, block + CUT_FLOATS, sizeof c->mark_row);
     pthread_mutex_lock(&c->mutex);
     c->last = c->view.order.cut > c->view.order.done ? c->view.order.cut
@@ -173,20 +191,50 @@ static bool take(struct cuts *c)
     return descant_rows_drop(c->t->job, c->batch) == DESCANT_OK;
 }
 
+static bool look(struct cuts *c, bool all)
+{
+    return ask(c, all) && take(c);
+}
+
+static enum goes goes(struct cuts *c)
+{
+    pthread_mutex_lock(&c->mutex);
+    enum goes goes = c->goes;
+    pthread_mutex_unlock(&c->mutex);
+    return goes;
+}
+
 /* --- acts --- */
 
 static bool look_at_parts(struct cuts *c)
 {
-    return descant_owned_parts(c->t->job, MARKS, c->parts, &c->moved) == DESCANT_OK;
+    return descant_owned_parts(c->t->job, CUT_RANKS, c->parts, &c->moved) == DESCANT_OK;
+}
+
+/* Waits until the rows rest. cuts_end ends the wait, with a release of its own. */
+static bool wait_hold(struct cuts *c)
+{
+    pthread_mutex_lock(&c->mutex);
+    bool stops = c->goes == GOES_STOPS;
+    c->asks_hold = !stops;
+    pthread_mutex_unlock(&c->mutex);
+    if (stops)
+        return false;
+    descant_status status = descant_owned_hold(c->t->job, 1);
+    pthread_mutex_lock(&c->mutex);
+    stops = !c->asks_hold;
+    c->asks_hold = false;
+    pthread_mutex_unlock(&c->mutex);
+    return status == DESCANT_OK && !stops;
 }
 
 static bool hold(struct cuts *c, uint64_t cut)
 {
-    bool held = c->self.holds > 0;
-
+    if (!c->self.holds && !wait_hold(c))
+        return false;
     c->self.holds = cut;
     c->mine.held = cut;
-    return (held || descant_owned_hold(c->t->job, 1) == DESCANT_OK) && give_mark(c);
+    return give_mark(c);
 }
 
 static bool release(struct cuts *c)
@@ -206,14 +254,14 @@ static bool settle(struct cuts *c, uint64_t round)
     return give_mark(c);
 }
 
-/* Whether the shard has what this rank was counted with: it may have taken the place of
- * one that died meanwhile. */
+/* Whether the shard has the parts that this rank was counted with: the rank may have
+ * taken the place of one that died meanwhile. */
 static bool write_shard(struct cuts *c)
 {
     const struct cut_order *order = &c->view.order;
     struct cuts_shard shard = {.generation = order->write, .id = order->id};
 
-    for (int k = 0; k < MARKS; k++) {
+    for (int k = 0; k < CUT_RANKS; k++) {
         bool writes = cut_writes(order, k == c->t->rank ? &c->mine : &c->view.marks[k]);
         shard.n += writes;
         shard.k += writes && k < c->t->rank;
@@ -258,30 +306,65 @@ static bool follow(struct cuts *c, enum cut_act act)
 
 /* --- the first rank --- */
 
-/* Gives the order that the other thread has left. A rank that was not the first before
- * has seen the order of the one that was. */
+static void tell(struct cuts *c, enum cut_state state, int who)
+{
+    pthread_mutex_lock(&c->mutex);
+    c->outcome = state;
+    c->who = who;
+    c->n_shards = 0;
+    for (int k = 0; k < CUT_RANKS; k++)
+        if (cut_writes(&c->given, &c->view.marks[k]))
+            c->rows[c->n_shards++] = c->view.marks[k].rows;
+    c->any_moved = c->moved > 0;
+    c->cut = 0;
+    pthread_cond_broadcast(&c->moved_on);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+/* Whether this rank leads is settled at each turn. A rank that was not the first before
+ * looks at all marks, and at the order of the rank that was. */
+static bool settle_lead(struct cuts *c)
+{
+    int me = c->t->rank;
+    bool first = others_first(c->t) == me;
+
+    if (first && !c->leads && !look(c, true))
+        return false;
+    struct cut_chair chair = {.first = first && others_first(c->t) == me,
+                              .leads = c->leads, .others = c->others,
+                              .ordered = c->view.order.cut};
+    pthread_mutex_lock(&c->mutex);
+    chair.wanted = c->cut;
+    pthread_mutex_unlock(&c->mutex);
+    bool begins = cut_takes_over(&chair);
+    if (begins) {
+        memcpy(c->order_row, c->seen_row, sizeof c->order_row);
+        c->given = c->view.order;
+        c->given.done = c->given.cut;   /* the one that ordered it has gone */
+    }
+    if (cut_gives_up(&chair))
+        tell(c, CUT_FAILED, c->t->rank);
+    c->leads = chair.first;
+    c->others = false;
+    return !begins || c->given.done == c->view.order.done || give_order(c);
+}
+
+/* Gives the order that the other thread has left. */
 static bool give_changed(struct cuts *c)
 {
     struct cut_order *given = &c->given;
 
-    bool begins = !c->leads, first = others_is_first(c->t);
-    c->leads = first;
-    if (first && begins) {
-        memcpy(c->order_row, c->seen_row, sizeof c->order_row);
-        *given = c->view.order;
-        given->done = given->cut;       /* the one that ordered it has gone */
-    }
     pthread_mutex_lock(&c->mutex);
     const struct cut_order wanted = c->wanted;
-    bool changed = c->changed || (c->ends && !given->over);
-    changed |= begins && given->done > c->view.order.done;
+    uint64_t cut = c->cut;
+    bool ends = c->goes == GOES_ENDS, changed = c->changed;
     c->changed = false;
-    given->over |= c->ends;
     pthread_mutex_unlock(&c->mutex);
-    if (!first || !changed)
+    if (!c->leads || !(changed || cut > given->cut || (ends && !given->over)))
         return true;
-    if (wanted.cut > given->cut) {
-        given->cut = wanted.cut;
+    given->over |= ends;
+    if (cut > given->cut) {
+        given->cut = cut;
         given->id = wanted.id;
         if (!c->t->moves) {             /* there is nothing to hold */
             given->settle = given->cut;
@@ -295,29 +378,12 @@ static bool give_changed(struct cuts *c)
     return give_order(c);
 }
 
-static void tell(struct cuts *c, enum cut_state state, int who)
-{
-    pthread_mutex_lock(&c->mutex);
-    c->outcome = state;
-    c->who = who;
-    c->n = 0;
-    for (int k = 0; k < MARKS; k++)
-        if (cut_writes(&c->given, &c->view.marks[k]))
-            c->rows[c->n++] = c->view.marks[k].rows;
-    c->any_moved = c->moved > 0;
-    c->cut = 0;
-    pthread_cond_broadcast(&c->moved_on);
-    pthread_mutex_unlock(&c->mutex);
-}
-
 static enum cut_state judge(struct cuts *c, int *who)
 {
-    struct cut_ranks ranks = {c->view.marks, c->lost, c->owns, MARKS, false, 0};
+    struct cut_ranks ranks = {.marks = c->view.marks, .lost = c->lost, .owns = c->owns,
+                              .n = CUT_RANKS, .finished = goes(c) >= GOES_FINISHES};
 
-    pthread_mutex_lock(&c->mutex);
-    ranks.finished = c->finished;
-    pthread_mutex_unlock(&c->mutex);
-    for (int k = 0; k < MARKS; k++) {
+    for (int k = 0; k < CUT_RANKS; k++) {
         c->lost[k] = rank_is(&c->t->lost, k);
         c->owns[k] = c->parts[k] > 0;
         ranks.parts += (uint64_t)c->parts[k];
@@ -325,45 +391,44 @@ static enum cut_state judge(struct cuts *c, int *who)
     return cut_judge(&c->given, &ranks, who);
 }
 
+static uint64_t wanted(struct cuts *c)
+{
+    pthread_mutex_lock(&c->mutex);
+    uint64_t cut = c->cut;
+    pthread_mutex_unlock(&c->mutex);
+    return cut;
+}
+
 /* Brings the cut that is under way further. */
 static bool lead(struct cuts *c)
 {
     struct cut_order *given = &c->given;
+    uint64_t cut = wanted(c);
     int who;
 
-    pthread_mutex_lock(&c->mutex);
-    uint64_t cut = c->cut;
-    pthread_mutex_unlock(&c->mutex);
-    if (cut && !others_is_first(c->t)) {        /* the one before this has come again */
-        tell(c, CUT_FAILED, c->t->rank);
-        return true;
-    }
-    if (!cut || !c->leads || given->cut != cut)
+    if (!cut || !c->leads || c->others || given->cut != cut)
         return true;
     if (!look_at_parts(c))
         return false;
-    enum cut_state state = judge(c, &who);
-    switch (state) {
-    case CUT_HELD:
-    case CUT_MISSING:
+    if (!cut_acts(judge(c, &who)))
+        return true;
+    if (!look(c, true) || !look_at_parts(c))
+        return false;
+    enum cut_state state = c->others ? CUT_HOLDING : judge(c, &who);
+    if (!cut_acts(state))
+        return true;
+    if (state == CUT_HELD || state == CUT_MISSING) {
         given->settle = cut;
         given->round++;
-        return give_order(c);
-    case CUT_SETTLED:
+    } else if (state == CUT_SETTLED) {
         given->write = cut;
-        return give_order(c);
-    case CUT_WRITTEN:
-    case CUT_FAILED:
-        break;
-    case CUT_HOLDING:
-    case CUT_SETTLING:
-    case CUT_WRITING:
-        return true;
+    } else {
+        given->done = cut;
     }
-    given->done = cut;
-    if (!give_order(c) || !ask(c, true) || !take(c))    /* for the details */
+    if (!give_order(c))
         return false;
-    tell(c, state, who);
+    if (given->done == cut)
+        tell(c, state, who);
     return true;
 }
 
@@ -374,45 +439,51 @@ static bool lead(struct cuts *c)
 static bool rest(struct cuts *c)
 {
     pthread_mutex_lock(&c->mutex);
-    bool stop = c->stop;
-    if (!c->changed && !stop && !c->leaves)
+    if (!c->changed && c->goes < GOES_LEAVES)
         tick_wait(&c->moved_on, &c->mutex, c->rest_ns);
     if (c->changed)
         c->rest_ns = LEAST_NS;
-    stop = c->stop;
+    bool stops = c->goes == GOES_STOPS;
     pthread_mutex_unlock(&c->mutex);
     c->rest_ns = 2 * c->rest_ns < MOST_NS ? 2 * c->rest_ns : MOST_NS;
-    return !stop;
-}
-
-static bool leads(struct cuts *c)
-{
-    pthread_mutex_lock(&c->mutex);
-    bool leads = c->cut != 0;
-    pthread_mutex_unlock(&c->mutex);
-    return leads;
+    return !stops;
 }
 
 /* Its rows are with others, and so is all that it has pushed. */
 static bool leave(struct cuts *c)
 {
     c->over = true;
-    c->mine.there = false;
+    c->mine.stand = CUT_LEFT;
     return release(c) && give_mark(c) && descant_rows_settle(c->t->job) == DESCANT_OK;
 }
 
-static bool leaves(struct cuts *c)
+/* A first rank that died before this one came was never here for it: its mark does not
+ * say that it has finished, though all ranks that are there finish together. */
+static bool led(struct cuts *c)
 {
-    pthread_mutex_lock(&c->mutex);
-    bool leaves = c->leaves;
-    pthread_mutex_unlock(&c->mutex);
-    return leaves;
+    int first = others_first(c->t);
+    uint64_t now = clock_now_ns();
+
+    c->ends_ns = c->self.ends && !c->ends_ns ? now : c->ends_ns;
+    bool seen = first == c->t->rank || c->view.marks[first].stand == CUT_FINISHED;
+    return others_led(c->t) && (seen || !c->ends_ns || now - c->ends_ns < FINISH_NS);
 }
 
 static enum cut_act next(struct cuts *c)
 {
-    c->self.led = others_led(c->t);
+    c->self.ends = goes(c) == GOES_ENDS;
+    c->self.led = led(c);
     return cut_act(&c->view.order, &c->mine, &c->self);
+}
+
+static bool say_finished(struct cuts *c)
+{
+    enum goes how = goes(c);
+
+    if (c->mine.stand != CUT_THERE || (how != GOES_FINISHES && how != GOES_ENDS))
+        return true;
+    c->mine.stand = CUT_FINISHED;
+    return give_mark(c);
 }
 
 /* A look, and what follows from it. Rows that were asked for come during the rest, so
@@ -420,19 +491,23 @@ static enum cut_act next(struct cuts *c)
  * job has failed, or there are no more cuts. */
 static bool turn(struct cuts *c)
 {
-    if (!give_changed(c) || !ask(c, leads(c)))
+    if (!settle_lead(c) || !give_changed(c) || !say_finished(c) ||
+        !ask(c, wanted(c) != 0))
         return false;
     if (!rest(c) || !take(c))
         return false;
-    if (leaves(c))
+    if (goes(c) == GOES_LEAVES)
         return leave(c) && false;
     enum cut_act act = next(c);
     if (act != CUT_RESTS) {             /* for the details */
         c->rest_ns = LEAST_NS;
-        if (!ask(c, act == CUT_WRITES || leads(c)) || !take(c))
+        if (!look(c, act == CUT_WRITES || wanted(c)))
             return false;
         act = next(c);
     }
+    if (act == CUT_ENDS && !c->view.order.over)
+        log_say(&c->t->log, DESCANT_WARNING, "rank %d, which writes the checkpoints, has "
+                "gone without a word: there is no last one", others_first(c->t));
     c->over = act == CUT_ENDS;
     return !c->over && follow(c, act) && lead(c);
 }
@@ -444,7 +519,7 @@ static void *follow_orders(void *of)
     while (turn(c))
         ;
     pthread_mutex_lock(&c->mutex);
-    if (!c->over && !c->stop && !c->leaves) {
+    if (!c->over && c->goes < GOES_LEAVES) {
         snprintf(c->why, sizeof c->why, "%s", descant_last_error());
         c->status = DESCANT_ENDED;
         board_stop(c->t->board, STOP_FAILED, "trainer %d: checkpoints: %s", c->t->rank,
@@ -463,9 +538,9 @@ descant_status cuts_start(struct trainer *t)
 
     if (!c)
         return DESCANT_OK;
-    bool good = ask(c, false) && take(c);
+    bool good = look(c, true);
     c->rest_ns = LEAST_NS;
-    c->mine.there = true;
+    c->mine.stand = CUT_THERE;
     c->self.tidied = c->view.order.tidy;        /* `kept` may be of a later one already */
     if (!good || !give_mark(c) || descant_rows_settle(t->job) != DESCANT_OK)
         return log_fail(&t->log, DESCANT_ENDED,
@@ -483,7 +558,7 @@ descant_status cuts_make(struct trainer *t, struct shards *s)
     struct cuts *c = t->cuts;
 
     pthread_mutex_lock(&c->mutex);
-    c->wanted.cut = c->cut = s->generation;
+    c->cut = s->generation;
     c->wanted.id = s->id;
     c->changed = true;
     pthread_cond_broadcast(&c->moved_on);
@@ -495,7 +570,7 @@ descant_status cuts_make(struct trainer *t, struct shards *s)
     int who = c->who;
     pthread_mutex_unlock(&c->mutex);
     s->rows = c->rows;
-    s->n = c->n;
+    s->n = c->n_shards;
     s->moved = c->any_moved;
     if (ended)
         return log_fail(&t->log, DESCANT_ENDED,
@@ -538,7 +613,7 @@ void cuts_finished(struct trainer *t)
     if (!t->cuts)
         return;
     pthread_mutex_lock(&t->cuts->mutex);
-    t->cuts->finished = true;
+    t->cuts->goes = GOES_FINISHES;
     pthread_mutex_unlock(&t->cuts->mutex);
 }
 
@@ -550,35 +625,30 @@ uint64_t cuts_last(struct trainer *t)
     return last;
 }
 
-static void join(struct cuts *c)
+static void end(struct cuts *c, enum goes goes)
 {
+    if (!c || !c->started)
+        return;
+    pthread_mutex_lock(&c->mutex);
+    c->goes = goes;
+    bool holds = c->asks_hold && goes == GOES_STOPS;
+    c->asks_hold &= !holds;
     pthread_cond_broadcast(&c->moved_on);
     pthread_mutex_unlock(&c->mutex);
+    if (holds)
+        descant_owned_hold(c->t->job, 0);
     pthread_join(c->thread, NULL);
     c->started = false;
 }
 
 void cuts_leave(struct trainer *t)
 {
-    struct cuts *c = t->cuts;
-
-    if (!c || !c->started)
-        return;
-    pthread_mutex_lock(&c->mutex);
-    c->leaves = true;
-    join(c);
+    end(t->cuts, GOES_LEAVES);
 }
 
 void cuts_end(struct trainer *t, bool finished)
 {
-    struct cuts *c = t->cuts;
-
-    if (!c || !c->started)
-        return;
-    pthread_mutex_lock(&c->mutex);
-    c->stop = !finished;
-    c->ends = finished;
-    join(c);
+    end(t->cuts, finished ? GOES_ENDS : GOES_STOPS);
 }
 
 void cuts_fini(struct trainer *t)

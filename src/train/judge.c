@@ -43,24 +43,28 @@ static void put_patience(struct board *b, const struct patience *p)
     atomic_store_explicit(&b->evals, p->any, RELAXED);
 }
 
-/* Where the best model could not be written, the model in the file stays the best. A host
+/* Where the best model could not be written, or had to wait, the model in the file stays
+ * the best, and the next one that is better than that is written. A host
  * that takes over from the first one finds that one's best with its first checkpoint
  * (save.c). */
 void judge_best(struct trainer *t, const struct held_out *h, struct place *place,
                 const float *w)
 {
     struct board *b = t->board;
+    bool waits = !t->ended && save_waits(t);
 
-    if (t->host > 0 && trainer_keeps_best(t) && !atomic_load(&b->kept))
+    if (t->host > 0 && trainer_keeps_best(t) && !atomic_load(&b->kept) && !waits)
         save_checkpoint(t);
     struct patience was = patience_of(b), now = was;
     bool better = patience_judge(&now, h->loss, h->at);
 
     put_patience(b, &now);
-    if (better && trainer_keeps_best(t) && save_best(t, place, w) != DESCANT_OK) {
+    if (better && trainer_keeps_best(t) &&
+        (waits || save_best(t, place, w) != DESCANT_OK)) {
         was.worse = 0;
         put_patience(b, &was);
-        news_failed_checkpoint(t);
+        if (!waits)
+            news_failed_checkpoint(t);
     } else if (better) {
         atomic_store(&b->best_kept, trainer_keeps_best(t));
     }

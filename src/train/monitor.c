@@ -195,8 +195,7 @@ static void see_to_checkpoint(struct trainer *t)
              last = atomic_load_explicit(&t->board->checkpoint_ns, RELAXED);
 
     if (!t->options->checkpoint ||
-        (last && !due_by_time(t->options->checkpoint_every, last, now)) ||
-        (t->owned && t->moves && others_leave(t)))      /* whose rows it would hold up */
+        (last && !due_by_time(t->options->checkpoint_every, last, now)) || save_waits(t))
         return;
     atomic_store_explicit(&t->board->checkpoint_ns, now, RELAXED);
     if (last && save_checkpoint(t) != DESCANT_OK)

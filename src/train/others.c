@@ -16,7 +16,8 @@
  * The first host writes the model, evaluates and reports. Once it has left, or was told
  * and is lost, the lowest rank that has not does. A host that has died untold is awaited:
  * it may be cut off alone, and two writers of one file must not be. A rank that came late
- * does not know which ranks had left before, and takes them for present.
+ * has not heard which ranks had left before, and takes them for present, but where ranks
+ * show each other marks (cuts.c).
  *
  * on_event runs in a thread of the library's, heed in any thread. Bits of ranks are
  * relaxed: they order nothing. */
@@ -140,13 +141,26 @@ bool others_is_first(const struct trainer *t)
     return first;
 }
 
-bool others_led(const struct trainer *t)
+int others_first(const struct trainer *t)
 {
     int first = 0;
 
     while (first < t->rank && rank_is(&t->gone, first))
         first++;
+    return first;
+}
+
+bool others_led(const struct trainer *t)
+{
+    int first = others_first(t);
     return first == t->rank || !rank_is(&t->lost, first);
+}
+
+/* A rank that has left again since its mark was read is an event's. */
+void others_seen(struct trainer *t, int rank, bool passed)
+{
+    if (passed || (rank_is(&t->gone, rank) && !rank_is(&t->lost, rank)))
+        set_rank(&t->gone, rank, passed);
 }
 
 bool others_leave(const struct trainer *t)

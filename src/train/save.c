@@ -314,6 +314,11 @@ static descant_status end_saving(struct trainer *t, descant_status status)
     return status == DESCANT_OK ? DESCANT_OK : log_fail(NULL, status, "%s", why);
 }
 
+bool save_waits(const struct trainer *t)
+{
+    return t->owned && t->moves && others_leave(t);
+}
+
 /* The place is taken before the model, so that the model has all chunks that count as
  * done. */
 descant_status save_checkpoint(struct trainer *t)

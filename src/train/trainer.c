@@ -23,6 +23,7 @@
 #include "run/run.h"
 #include "run/signals.h"
 #include "train/bsp.h"
+#include "train/cut.h"
 #include "train/cuts.h"
 #include "train/shards.h"
 
@@ -38,8 +39,6 @@
 #define ROWS_S 300.0            /* and where it has rows to give: if they go with it, the
                                    job ends */
 #define LOOK_NS UINT64_C(10000000)
-
-enum { OWNERS_MOST = 1024 };    /* ranks that can own rows */
 
 /* Forked trainers write to one terminal: a failure that all of them meet is logged by the
  * first alone. A failure is a hash of its line without the numbers; the low byte is its
@@ -236,10 +235,10 @@ static uint64_t steps_given_up(struct trainer *t)
 /* Of the rows that have owners. */
 static int own_parts(struct trainer *t)
 {
-    int parts[OWNERS_MOST] = {0};
+    int parts[CUT_RANKS] = {0};
 
-    return t->owned && t->rank < OWNERS_MOST &&
-                   descant_owned_parts(t->job, OWNERS_MOST, parts, NULL) == DESCANT_OK
+    return t->owned && t->rank < CUT_RANKS &&
+                   descant_owned_parts(t->job, CUT_RANKS, parts, NULL) == DESCANT_OK
                ? parts[t->rank] : 0;
 }
 
@@ -266,8 +265,8 @@ static void leave(struct trainer *t)
     if (status == DESCANT_OK)
         fputs("its steps are with the others, which go on\n", t->err);
     else if (parts)
-        fprintf(t->err, "%d of 1024 parts of the rows of tables go with it, and the job "
-                "ends\n", parts);
+        fprintf(t->err, "%d of %d parts of the rows of tables go with it, and the job "
+                "ends\n", parts, (int)CUT_PARTS);
     else
         fprintf(t->err, "the others go on without its %s\n", what);
 }

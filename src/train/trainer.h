@@ -130,7 +130,8 @@ struct trainer {
     enum term term;                 /* set before start */
     _Atomic uint64_t told_ns;       /* this process saw its SIGTERM; 0: none came */
     _Atomic int told_of;            /* members then */
-    struct rank_bits told, gone;    /* other ranks; the library's thread writes */
+    struct rank_bits told, gone;    /* other ranks; the library's thread writes, and of
+                                       `gone` that of cuts, too */
     struct rank_bits lost;          /* died, or ended in failure, and have not come back;
                                        likewise */
     struct model *model;
@@ -279,7 +280,11 @@ bool others_hear(struct trainer *t, const struct descant_event *event);
 void others_tell(struct trainer *t);    /* that this one was told; once */
 /* Whether this host writes the model, evaluates and reports. Any thread. */
 bool others_is_first(const struct trainer *t);
-bool others_led(const struct trainer *t);       /* the host that does is there */
+/* Where each host is one rank: the rank that does, or is awaited. */
+int others_first(const struct trainer *t);
+bool others_led(const struct trainer *t);       /* it is there */
+/* A mark of that rank was read: it has left or never come, or is there. */
+void others_seen(struct trainer *t, int rank, bool passed);
 bool others_leave(const struct trainer *t);     /* one is about to */
 /* How this trainer ends, after SIGTERM; waits until others that were told are known. */
 enum term_end others_end(struct trainer *t);
@@ -331,6 +336,8 @@ void summary_make(struct trainer *t);       /* and the last evaluation */
 void host_file(const struct trainer *t, const char *path, char *own, size_t room);
 descant_status save_checkpoint(struct trainer *t);      /* of the first host; others:
                                                            nothing */
+/* None is to begin beside training: it would hold up the rows of a rank that leaves. */
+bool save_waits(const struct trainer *t);
 /* as it is now; to be given back. NULL: no memory */
 struct place *save_place(struct trainer *t);
 /* Keeps the model of an evaluation that began at that place. */
