@@ -294,16 +294,18 @@ bool moves_sweep(struct service *s, uint64_t now_ns)
 
     if (now_ns - m->swept_ns >= (uint64_t)(m->follow_s * 0.5e9)) {
         memset(m->due, true, sizeof m->due);
+        m->n_due = OWNED_SLICES;
         m->swept_ns = now_ns;
         m->sweeps = true;
     }
-    for (int k = 0; m->sweeps && k < OWNED_SLICES; k++) {
+    for (int k = 0; m->sweeps && m->n_due && k < OWNED_SLICES; k++) {
         int slice = (first + k) % OWNED_SLICES;
         struct moving *of = &m->slices[slice];
         if (!m->due[slice])
             continue;
         bool follows = moves_one_is(of, FOLLOW_FOLLOWS) || moves_one_is(of, FOLLOW_ENDS);
         m->due[slice] = follows && !may_send(s, of);
+        m->n_due -= !m->due[slice];
         m->sweep = m->due[slice] && !waits ? slice : m->sweep;
         waits |= m->due[slice];
         if (follows && !m->due[slice] && !pack_changed(s, &p, slice))

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define CLAIM_NS UINT64_C(10000000000)  /* for a slice without an owner */
+#define LOOK_NS UINT64_C(100000000)     /* until the next look for these */
 
 static bool claim(struct service *s, int slice)
 {
@@ -178,7 +179,10 @@ bool moves_wait_for_claims(struct service *s, uint64_t now_ns)
 {
     struct moves *m = s->moves;
 
-    for (int slice = 0; m->shut && !s->done && slice < OWNED_SLICES; slice++) {
+    if (m->shut == 0 || s->done || now_ns < m->looks_ns)
+        return true;
+    m->looks_ns = now_ns + LOOK_NS;
+    for (int slice = 0; slice < OWNED_SLICES; slice++) {
         struct moving *of = &m->slices[slice];
         if (!s->map.shut[slice] || !(of->unsure || moves_orphan(s, slice)))
             continue;

@@ -184,8 +184,10 @@ struct moves {                          /* the turning thread's, but for what sa
     int at;                             /* the slice that is looked at next, */
     int sweep;                          /* and whose changed rows are sent first, */
     bool due[OWNED_SLICES];             /* of those whose are due; */
+    int n_due;                          /* so many; */
     uint64_t swept_ns;                  /* all were due then */
     bool sweeps;                        /* a slice that is due may be sent now */
+    uint64_t looks_ns;                  /* the next look for slices without an owner */
     bool refused;                       /* some were, */
     uint64_t refused_ns;                /* since then; 0 */
     bool late;                          /* this rank has come after the start */

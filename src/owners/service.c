@@ -334,7 +334,7 @@ void service_part(struct service *s)
         struct owners_peer *peer = &s->peers[k];
         struct link_message message = {.rank = k, .tag = OWNERS_DONE, .op = &peer->said};
         peer->says = s->blames >= 0 ? s->blames : s->rank;
-        if (peer->there && !peer->told)
+        if (peer->there)
             s->link->type->send(s->link, &peer->says, sizeof peer->says, &message);
     }
     move_on(s);
