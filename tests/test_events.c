@@ -580,6 +580,34 @@ START_TEST(no_note_is_lost_for_room)
 }
 END_TEST
 
+/* Ranks that are no longer there are remembered until they come again: one that has parted is
+ * given up only after a while, for it may have words on their way. */
+START_TEST(ranks_that_have_gone_are_remembered)
+{
+    static const struct {
+        enum descant_event_kind kind;
+        bool gone, left;
+    } cases[] = {{DESCANT_EVENT_LOST, true, false}, {DESCANT_EVENT_UNFINISHED, true, false},
+                 {DESCANT_EVENT_LEFT, false, true}, {DESCANT_EVENT_FINISHED, false, false},
+                 {DESCANT_EVENT_TOLD, false, false}, {DESCANT_EVENT_BAD, false, false}};
+    struct notes notes = {0};
+    notes_init(&notes);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int rank = 63; rank < NOTES_RANKS; rank += 100) {
+            notes_add(&notes, cases[k].kind, rank);
+            ck_assert_int_eq(notes_is_gone(&notes, rank), cases[k].gone);
+            ck_assert_int_eq(notes_is_left(&notes, rank), cases[k].left);
+            ck_assert(!notes_is_gone(&notes, rank + 1) && !notes_is_left(&notes, rank - 1));
+            notes_add(&notes, DESCANT_EVENT_JOINED, rank);
+            ck_assert(!notes_is_gone(&notes, rank) && !notes_is_left(&notes, rank));
+        }
+    notes_fini(&notes);
+    ck_assert(owners_give_up(true, 0, 5) && !owners_give_up(false, 0, OWNERS_LEFT_NS * 2));
+    ck_assert(!owners_give_up(false, 5, OWNERS_LEFT_NS + 4));
+    ck_assert(owners_give_up(false, 5, OWNERS_LEFT_NS + 5));
+}
+END_TEST
+
 static void open_alone(struct descant **job, struct observed_trainer *me,
                        descant_on_event *fn)
 {
@@ -687,6 +715,7 @@ int main(void)
     tcase_add_test(all, a_refusal_is_told_to_all);
     tcase_add_loop_test(all, an_exit_without_close_is_told, 0, 3);
     tcase_add_test(all, no_note_is_lost_for_room);
+    tcase_add_test(all, ranks_that_have_gone_are_remembered);
     tcase_add_test(all, many_trainers_are_told_together);
     tcase_add_test(all, a_callback_cannot_end_the_job);
     tcase_add_test(all, threads_keep_the_signals_of_their_instructions);

@@ -509,9 +509,9 @@ struct notes {
     pthread_mutex_t lock;       /* of the rest */
     int n;
     struct fabric_note list[NOTES];
-    /* a bit for each rank that has gone before its end, without descant_part, and has not
-       come again; relaxed */
-    _Atomic uint64_t gone[NOTES_RANKS / 64];
+    /* a bit for each rank that has gone before its end and has not come again: without
+       descant_part, or after it; relaxed */
+    _Atomic uint64_t gone[NOTES_RANKS / 64], left[NOTES_RANKS / 64];
 };
 
 void notes_init(struct notes *notes);
@@ -519,6 +519,7 @@ void notes_fini(struct notes *notes);
 /* NULL is allowed */
 void notes_add(struct notes *notes, enum descant_event_kind kind, int rank);
 bool notes_is_gone(const struct notes *notes, int rank);    /* any thread */
+bool notes_is_left(const struct notes *notes, int rank);    /* any thread */
 void notes_ring(struct notes *notes);
 /* out: room for NOTES; returns how many */
 int notes_take(struct notes *notes, struct fabric_note *out);

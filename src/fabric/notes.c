@@ -36,18 +36,31 @@ static struct fabric_note *find(struct notes *notes, enum descant_event_kind kin
 static void mark(struct notes *notes, enum descant_event_kind kind, int rank)
 {
     uint64_t bit = UINT64_C(1) << rank % 64;
-    _Atomic uint64_t *word = &notes->gone[rank / 64];
+    _Atomic uint64_t *gone = &notes->gone[rank / 64], *left = &notes->left[rank / 64];
 
-    if (kind == DESCANT_EVENT_JOINED)
-        atomic_fetch_and_explicit(word, ~bit, memory_order_relaxed);
-    else if (kind == DESCANT_EVENT_LOST || kind == DESCANT_EVENT_UNFINISHED)
-        atomic_fetch_or_explicit(word, bit, memory_order_relaxed);
+    if (kind == DESCANT_EVENT_JOINED) {
+        atomic_fetch_and_explicit(gone, ~bit, memory_order_relaxed);
+        atomic_fetch_and_explicit(left, ~bit, memory_order_relaxed);
+    } else if (kind == DESCANT_EVENT_LEFT) {
+        atomic_fetch_or_explicit(left, bit, memory_order_relaxed);
+    } else if (kind == DESCANT_EVENT_LOST || kind == DESCANT_EVENT_UNFINISHED) {
+        atomic_fetch_or_explicit(gone, bit, memory_order_relaxed);
+    }
+}
+
+static bool has(const _Atomic uint64_t *bits, int rank)
+{
+    return atomic_load_explicit(&bits[rank / 64], memory_order_relaxed) >> rank % 64 & 1;
 }
 
 bool notes_is_gone(const struct notes *notes, int rank)
 {
-    return atomic_load_explicit(&notes->gone[rank / 64], memory_order_relaxed) >>
-           rank % 64 & 1;
+    return has(notes->gone, rank);
+}
+
+bool notes_is_left(const struct notes *notes, int rank)
+{
+    return has(notes->left, rank);
 }
 
 void notes_add(struct notes *notes, enum descant_event_kind kind, int rank)

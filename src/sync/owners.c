@@ -316,17 +316,23 @@ static descant_status make_service(struct descant *job)
 /* A rank that the job knows to be gone, or that is silent for too long: the link beside
  * the job's may not see it. It may have met a newer process of that rank already, of
  * which the job does not know yet: that one is not lost. */
-static bool look_for_lost(struct descant *job)
+static bool look_for_lost(struct descant *job, uint64_t now_ns)
 {
     struct owners *o = &job->owners;
     const struct service *s = &o->service;
+    const struct notes *notes = &job->events.notes;
     bool good = true;
 
-    for (int rank = 0; good && rank < s->place.size && rank < OWNED_SLICES; rank++)
-        if (!notes_is_gone(&job->events.notes, rank))
+    for (int rank = 0; good && rank < s->place.size && rank < OWNED_SLICES; rank++) {
+        bool gone = notes_is_gone(notes, rank), left = notes_is_left(notes, rank);
+        uint64_t *left_ns = &o->left_ns[rank];
+        *left_ns = !left ? 0 : *left_ns ? *left_ns : now_ns;
+        if (!gone && !left)
             o->known[rank] = s->peers[rank].generation;
-        else if (o->known[rank] == s->peers[rank].generation)
+        else if (owners_give_up(gone, *left_ns, now_ns) &&
+                 o->known[rank] == s->peers[rank].generation)
             good = service_lose(&o->service, rank);
+    }
     return good;
 }
 
@@ -346,7 +352,7 @@ static void *serve_rows(void *of)
     while ((turn = service_turn(s)) == OWNERS_WORKED || turn == OWNERS_RESTS) {
         uint64_t now = turn == OWNERS_RESTS || turns++ % 256 == 0 ? clock_now_ns() : 0;
         if (now > looked + SLEEP_NS) {
-            if (!look_for_lost(job)) {
+            if (!look_for_lost(job, now)) {
                 turn = OWNERS_FAILED;
                 break;
             }
