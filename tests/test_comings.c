@@ -85,6 +85,24 @@ START_TEST(a_later_rank_comes_first)
 }
 END_TEST
 
+/* The same at other times, also together with the first ones. */
+START_TEST(later_ranks_come_at_any_time)
+{
+    static const int orders[][4] = {{3, 2, 0, 1}, {0, 3, 1, 2}, {1, 3, 0, 2}, {3, 0, 2, 1}};
+    for (int k = 0; k < 40; k++) {
+        open_world(4, 3);
+        w.numbered = true;
+        rng_init(&w.rng, (uint64_t)k);
+        for (int i = 0; i < 4; i++) {
+            world_come(&w, orders[k % 4][i]);
+            run((double)(rng_next(&w.rng) % 1000) * (k % 3 ? 1e-6 : 1e-3));
+        }
+        go_on(4);
+        shut();
+    }
+}
+END_TEST
+
 /* It waits for messages, and for no clock. */
 START_TEST(one_is_there_at_once)
 {
@@ -985,6 +1003,7 @@ int main(void)
     tcase_add_test(all, founders_train);
     tcase_add_test(all, one_comes_later);
     tcase_add_loop_test(all, a_later_rank_comes_first, 0, 2);
+    tcase_add_test(all, later_ranks_come_at_any_time);
     tcase_add_test(all, one_is_there_at_once);
     tcase_add_loop_test(all, a_newcomer_trains_soon, 0, 2);
     tcase_add_test(all, any_of_three_dies);

@@ -580,6 +580,48 @@ START_TEST(no_note_is_lost_for_room)
 }
 END_TEST
 
+static void is_life(const struct notes *notes, int rank, bool lost, bool parted)
+{
+    const struct rank_life life = notes_life(notes, rank);
+
+    ck_assert_int_eq(life.lost, lost);
+    ck_assert_int_eq(life.parted, parted);
+}
+
+/* Ranks that are no longer there are remembered until they come again: one that has parted is
+ * given up only after a while, for it may have words on their way. */
+START_TEST(ranks_that_have_gone_are_remembered)
+{
+    static const struct {
+        enum descant_event_kind kind;
+        bool gone, left;
+    } cases[] = {{DESCANT_EVENT_LOST, true, false}, {DESCANT_EVENT_UNFINISHED, true, false},
+                 {DESCANT_EVENT_LEFT, false, true}, {DESCANT_EVENT_FINISHED, false, false},
+                 {DESCANT_EVENT_TOLD, false, false}, {DESCANT_EVENT_BAD, false, false}};
+    struct notes notes = {0};
+    notes_init(&notes);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int rank = 63; rank < NOTES_RANKS; rank += 100) {
+            notes_add(&notes, cases[k].kind, rank);
+            is_life(&notes, rank, cases[k].gone, cases[k].left);
+            is_life(&notes, rank + 1, false, false);
+            is_life(&notes, rank - 1, false, false);
+            notes_add(&notes, DESCANT_EVENT_JOINED, rank);
+            is_life(&notes, rank, false, false);
+        }
+    notes_fini(&notes);
+    struct owners_known known = {.came = 1, .lives = 1};
+    ck_assert(!owners_is_lost(&known, (struct rank_life){.ended = true, .parted = true}, 1, 5));
+    ck_assert(!owners_is_lost(&known, (struct rank_life){.ended = true, .parted = true}, 1,
+                              OWNERS_PARTED_NS + 4));
+    ck_assert(owners_is_lost(&known, (struct rank_life){.ended = true, .parted = true}, 1,
+                             OWNERS_PARTED_NS + 5));
+    ck_assert(!owners_is_lost(&known, (struct rank_life){.life = 1}, 2, OWNERS_PARTED_NS + 6));
+    ck_assert(!owners_is_lost(&known, (struct rank_life){.life = 1, .ended = true, .parted = true}, 2,
+                              2 * OWNERS_PARTED_NS));
+}
+END_TEST
+
 static void open_alone(struct descant **job, struct observed_trainer *me,
                        descant_on_event *fn)
 {
@@ -687,6 +729,7 @@ int main(void)
     tcase_add_test(all, a_refusal_is_told_to_all);
     tcase_add_loop_test(all, an_exit_without_close_is_told, 0, 3);
     tcase_add_test(all, no_note_is_lost_for_room);
+    tcase_add_test(all, ranks_that_have_gone_are_remembered);
     tcase_add_test(all, many_trainers_are_told_together);
     tcase_add_test(all, a_callback_cannot_end_the_job);
     tcase_add_test(all, threads_keep_the_signals_of_their_instructions);

@@ -37,6 +37,40 @@ static void *place(struct owned *table, const struct owned_map *map, int rank,
 
 /* ------------------------------------------------------------------ rows */
 
+/* A row of each owner, so that its answer is waited for; of slices that are shut each, for it is
+ * not known who answers for them. Small tables have fewer slices. */
+START_TEST(a_settle_asks_each_owner)
+{
+    static const uint64_t sizes[] = {3, 100, OWNED_SLICES, 5000};
+    static struct owned_map map;
+    static uint64_t rows[OWNED_SLICES];
+    struct descant_owned shape = rows_shape(sizes[_i % N(sizes)], 1, DESCANT_ROWS_SGD);
+    struct owned table;
+    struct rng chance;
+
+    rng_init(&chance, (uint64_t)_i);
+    owned_map_make(&map, 1 + (int)(rng_next(&chance) % 40));
+    ck_assert(owned_init(&table, "t", &shape, _i));
+    table.map = &map;
+    for (int k = 0; k < OWNED_SLICES; k++)
+        map.shut[k] = _i % 3 && rng_next(&chance) % (_i % 3 == 1 ? 50 : 2) == 0;
+    size_t n = owned_of_each(&table, rows);
+    bool asked[OWNED_SLICES] = {false}, owners[OWNED_SLICES] = {false};
+    for (size_t k = 0; k < n; k++) {
+        ck_assert(owned_has(&table, rows[k]) && (k == 0 || rows[k] > rows[k - 1]));
+        int slice = owned_slice(&table, rows[k]);
+        asked[slice] = true;
+        ck_assert(map.shut[slice] || !owners[map.owner[slice]]);
+        owners[map.owner[slice]] |= !map.shut[slice];
+    }
+    for (uint64_t row = 0; row < shape.rows; row++) {
+        int slice = owned_slice(&table, row);
+        ck_assert(map.shut[slice] ? asked[slice] : owners[map.owner[slice]]);
+    }
+    owned_fini(&table);
+}
+END_TEST
+
 START_TEST(each_row_has_one_owner_and_a_place)
 {
     static const int sizes[] = {1, 2, 3, 7, 64, 1024};
@@ -958,6 +992,7 @@ int main(void)
           *liars = new_case("liars", 60);
 
     tcase_add_test(rows, each_row_has_one_owner_and_a_place);
+    tcase_add_loop_test(rows, a_settle_asks_each_owner, 0, 24);
     tcase_add_test(rows, shares_are_kept);
     tcase_add_test(rows, first_values_follow_from_the_seed);
     tcase_add_loop_test(rows, optimizers_step_as_naive_ones, 0, 6);

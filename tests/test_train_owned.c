@@ -165,12 +165,38 @@ START_TEST(what_cannot_be_is_said)
     says("--rows-move yes needs --rows-age 0");
     o = of_job();
     o.rows_replica = 5;
+    o.rows_move = ROWS_MOVE_NO;
     ck_assert_int_ne(train(&o, &result), 0);
-    says("--rows-replica needs --rows-move yes");
+    says("--rows-replica needs rows that move (--rows-move)");
     o.rows_move = ROWS_MOVE_YES;
     o.rows_replica = 0.5;
     ck_assert_int_ne(train(&o, &result), 0);
     says("--rows-replica is 0, or 1 second or more");
+}
+END_TEST
+
+/* Over TCP rows move, where they can and nobody says no. */
+START_TEST(rows_move_where_they_can)
+{
+    struct train_options o = of_job();
+    ck_assert(owned_moves(&o));
+    o.tables = TABLES_AUTO;
+    ck_assert(owned_moves(&o));
+    o.rows_age = 0.1;
+    ck_assert(!owned_moves(&o));
+    o = of_job();
+    o.rows = -1;
+    ck_assert(!owned_moves(&o));
+    o = of_job();
+    o.over_tcp = false;
+    ck_assert(!owned_moves(&o));
+    o.rows_move = ROWS_MOVE_YES;
+    ck_assert(owned_moves(&o));
+    o.tables = TABLES_REPLICATE;
+    ck_assert(!owned_moves(&o));
+    o = of_job();
+    o.rows_move = ROWS_MOVE_NO;
+    ck_assert(!owned_moves(&o));
 }
 END_TEST
 
@@ -329,6 +355,7 @@ int main(void)
     tcase_add_loop_test(tests, trainers_of_a_machine, 0, 2);
     tcase_add_test(tests, tables_grow);
     tcase_add_test(tests, what_cannot_be_is_said);
+    tcase_add_test(tests, rows_move_where_they_can);
     tcase_add_test(tests, shares_are_read_as_the_library_reads_them);
     tcase_add_loop_test(tests, hosts_train_one_model, 0, N(plans));
     tcase_add_loop_test(tests, hosts_choose_alike, 0, 2);

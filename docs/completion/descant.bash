@@ -12,7 +12,7 @@ _descant() {
     "train --model") words="linear fm dlrm mlp" ;;
     "train --tables") words="replicate shard auto" ;;
     "train --rows-wire") words="plan f32 bf16 q8" ;;
-    "train --rows-move") words="no yes" ;;
+    "train --rows-move") words="auto no yes" ;;
     "train --optimizer") words="sgd adagrad adam adamw ftrl" ;;
     "train --table-optimizer") words="sgd adagrad rowwise-adagrad ftrl" ;;
     "train --schedule") words="constant linear cosine" ;;

@@ -509,7 +509,7 @@ struct notes {
     pthread_mutex_t lock;       /* of the rest */
     int n;
     struct fabric_note list[NOTES];
-    /* of each rank: its life, and two bits (notes.c). Set under the lock; any thread
+    /* of each rank: its life, and three bits (notes.c). Set under the lock; any thread
        reads, relaxed */
     _Atomic uint32_t lives[NOTES_RANKS];
 };
@@ -518,7 +518,8 @@ struct notes {
 struct rank_life {
     uint32_t life;              /* processes of that rank before this one have ended */
     bool ended;                 /* this one has, too: */
-    bool lost;                  /* before its end, and without descant_part */
+    bool lost;                  /* before its end, and without descant_part; */
+    bool parted;                /* before its end, after descant_part */
 };
 
 void notes_init(struct notes *notes);

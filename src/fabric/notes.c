@@ -33,7 +33,7 @@ static struct fabric_note *find(struct notes *notes, enum descant_event_kind kin
     return &notes->list[notes->n++];
 }
 
-enum { LIFE_ENDED = 1, LIFE_LOST = 2, LIFE_NEXT = 4 };
+enum { LIFE_ENDED = 1, LIFE_LOST = 2, LIFE_PARTED = 4, LIFE_NEXT = 8 };
 
 /* Those that are there from the start were never JOINED. */
 static void mark(struct notes *notes, enum descant_event_kind kind, int rank)
@@ -43,7 +43,9 @@ static void mark(struct notes *notes, enum descant_event_kind kind, int rank)
 
     if (kind == DESCANT_EVENT_LOST || kind == DESCANT_EVENT_UNFINISHED)
         is |= LIFE_ENDED | LIFE_LOST;
-    else if (kind == DESCANT_EVENT_LEFT || kind == DESCANT_EVENT_FINISHED)
+    else if (kind == DESCANT_EVENT_LEFT)
+        is |= LIFE_ENDED | LIFE_PARTED;
+    else if (kind == DESCANT_EVENT_FINISHED)
         is |= LIFE_ENDED;
     else if (kind == DESCANT_EVENT_JOINED && was & LIFE_ENDED)
         is = (was / LIFE_NEXT + 1) * LIFE_NEXT;
@@ -54,7 +56,8 @@ struct rank_life notes_life(const struct notes *notes, int rank)
 {
     uint32_t is = atomic_load_explicit(&notes->lives[rank], memory_order_relaxed);
 
-    return (struct rank_life){is / LIFE_NEXT, is & LIFE_ENDED, is & LIFE_LOST};
+    return (struct rank_life){.life = is / LIFE_NEXT, .ended = is & LIFE_ENDED,
+                              .lost = is & LIFE_LOST, .parted = is & LIFE_PARTED};
 }
 
 void notes_add(struct notes *notes, enum descant_event_kind kind, int rank)

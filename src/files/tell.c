@@ -383,6 +383,7 @@ static bool say_log(FILE *out, const char *path, FILE *err)
         {"accuracy", "eval_accuracy", REPORT_ACCURACY, 6},
         {"rows of tables", "rows_live", REPORT_FIELDS, 0},
         {"rows evicted", "rows_evicted", REPORT_FIELDS, 0},
+        {"rows moved", "rows_moved", REPORT_FIELDS, 0},
     };
     struct report_run run;
     bool good = report_read(&run, path, err), bsp = good && report_of_bsp(&run);

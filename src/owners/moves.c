@@ -23,8 +23,10 @@ bool moves_init(struct service *s, const struct moves_options *options)
     m->plan = true;
     if (!m->peers || !m->message || !m->records || !m->rows)
         return false;
+    /* late: those of the start that have not left will say so */
     for (int k = 0; k < options->n && k < s->place.size; k++)
-        m->peers[k] = (struct moves_peer){.share = options->shares[k], .counts = true};
+        m->peers[k] = (struct moves_peer){.share = options->shares[k],
+                                          .counts = !options->late};
     m->peers[s->rank] = (struct moves_peer){.share = options->share, .counts = true};
     for (int slice = 0; slice < OWNED_SLICES; slice++) {
         struct moving *of = &m->slices[slice];

@@ -248,12 +248,18 @@ void service_past_copies(struct service *s);    /* any thread: no copy is read a
 struct owners_known {
     uint32_t came;                      /* struct owners_peer */
     uint32_t lives;                     /* struct rank_life's life, and 1 */
+    uint64_t parted_ns;                 /* since when the job knows that it has parted */
 };
+
+/* A rank that has parted has given its rows away, and passes on what still comes, for a
+ * moment. If its machine loses power then, nobody says so. */
+#define OWNERS_PARTED_NS UINT64_C(60000000000)
 
 /* The last process that has come to the service's link is the one that the job has lost.
  * It is not where the link met it before the job heard of the end of the one before. */
 struct rank_life;
-bool owners_is_lost(struct owners_known *known, struct rank_life life, uint32_t came);
+bool owners_is_lost(struct owners_known *known, struct rank_life life, uint32_t came,
+                    uint64_t now_ns);
 /* The turning thread's, also in a turn: a rank has gone, or is silent for too long, as
  * others know. False: the service has failed. */
 bool service_lose(struct service *s, int rank);

@@ -131,6 +131,8 @@ static const struct column {
      "Stall: the share of the workers’ time spent waiting for other trainers.", NULL},
     {"stall for rows", "stall_rows", REPORT_FIELDS, SHARE, -1,
      "Stall for rows: the same, for rows of tables that other trainers own.", NULL},
+    {"moved", "rows_moved", REPORT_FIELDS, COUNT, 0,
+     "Moved: rows that the trainer has sent to others, which own them now.", NULL},
     {"rows", "rows_live", REPORT_FIELDS, COUNT, 0,
      "Rows: of tables that grow, those that there are at the end.", NULL},
     {"evicted", "rows_evicted", REPORT_FIELDS, COUNT, -1,

@@ -60,9 +60,9 @@ const struct option train_settings[] = {
          "grow: the probability with which a gradient makes a row for a new id"),
     SECONDS("rows-unused", rows_unused, 0, 1e9,
             "grow: rows that nobody has used for so long may go; 0: none for that"),
-    CHOICE("rows-move", rows_move, "no|yes",
+    CHOICE("rows-move", rows_move, "auto|no|yes",
            "shard: rows go to hosts that come, and from those that leave, over tcp; not "
-           "with --rows grow or --rows-age"),
+           "with --rows grow or --rows-age; auto: where they can"),
     SECONDS("rows-replica", rows_replica, 0, 1e6,
             "rows-move: another host has a copy of each row, at most so old, and takes "
             "the rows of a host that dies; 0: its death ends the job"),
@@ -133,7 +133,7 @@ static const struct use {
     {"rows-ahead", "tables", "shard"},
     {"rows-shares", "tables", "shard"},
     {"rows-move", "tables", "shard"},
-    {"rows-replica", "rows-move", "yes"},
+    {"rows-replica", "rows-move", "auto|yes"},
     {"table-memory", "rows", "grow"},
     {"rows-admit", "rows", "grow"},
     {"rows-unused", "rows", "grow"},

@@ -14,7 +14,7 @@
 
 enum train_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum train_tables { TABLES_REPLICATE, TABLES_SHARD, TABLES_AUTO };
-enum train_rows_move { ROWS_MOVE_NO, ROWS_MOVE_YES };
+enum train_rows_move { ROWS_MOVE_AUTO, ROWS_MOVE_NO, ROWS_MOVE_YES };
 enum train_on_term { ON_TERM_AUTO, ON_TERM_LEAVE, ON_TERM_ALL };
 enum train_final { FINAL_AUTO, FINAL_LOCAL, FINAL_MEAN, FINAL_CENTRAL };
 

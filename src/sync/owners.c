@@ -315,7 +315,7 @@ static descant_status make_service(struct descant *job)
 
 /* A rank that the job knows to be gone, or that is silent for too long: the link beside
  * the job's may not see it. */
-static bool look_for_lost(struct descant *job)
+static bool look_for_lost(struct descant *job, uint64_t now_ns)
 {
     struct owners *o = &job->owners;
     const struct service *s = &o->service;
@@ -323,7 +323,7 @@ static bool look_for_lost(struct descant *job)
 
     for (int rank = 0; good && rank < s->place.size && rank < OWNED_SLICES; rank++)
         if (owners_is_lost(&o->known[rank], notes_life(&job->events.notes, rank),
-                           s->peers[rank].came))
+                           s->peers[rank].came, now_ns))
             good = service_lose(&o->service, rank);
     return good;
 }
@@ -344,7 +344,7 @@ static void *serve_rows(void *of)
     while ((turn = service_turn(s)) == OWNERS_WORKED || turn == OWNERS_RESTS) {
         uint64_t now = turn == OWNERS_RESTS || turns++ % 256 == 0 ? clock_now_ns() : 0;
         if (now > looked + SLEEP_NS) {
-            if (!look_for_lost(job)) {
+            if (!look_for_lost(job, now)) {
                 turn = OWNERS_FAILED;
                 break;
             }

@@ -145,8 +145,9 @@ static descant_status check_tables(const struct train_options *o, const struct l
         return log_fail(log, DESCANT_INVALID,
                         "--rows-move yes needs --rows-age 0: a rank that moves rows "
                         "keeps no copies of them");
-    if (o->rows_replica > 0 && o->rows_move != ROWS_MOVE_YES)
-        return log_fail(log, DESCANT_INVALID, "--rows-replica needs --rows-move yes");
+    if (o->rows_replica > 0 && !owned_moves(o))
+        return log_fail(log, DESCANT_INVALID,
+                        "--rows-replica needs rows that move (--rows-move)");
     if (o->rows_replica > 0 && o->rows_replica < 1)
         return log_fail(log, DESCANT_INVALID, "--rows-replica is 0, or 1 second or more");
     if (o->tables != TABLES_REPLICATE && o->on_term == ON_TERM_LEAVE && !owned_moves(o))

@@ -376,8 +376,8 @@ static void advise_on_tables(struct trainer *t, descant_status status)
                  "workers, and has not chosen the same on all hosts: give all of them "
                  "--tables shard, or --tables replicate");
     if (status == DESCANT_UNSUPPORTED && strstr(descant_last_error(), "owned_moves: "))
-        log_fail(&t->log, status, "the rows of tables cannot move here: leave out "
-                 "--rows-move");
+        log_fail(&t->log, status, "the rows of tables cannot move here: give --rows-move "
+                 "no");
     if (status == DESCANT_MEMORY && t->owned)
         log_fail(&t->log, status, "the rows that this rank owns do not fit: %s, or more "
                  "ranks, make them fewer, and --rows-shares gives this one less",
