@@ -742,6 +742,34 @@ START_TEST(a_late_host_is_the_first_one)
 }
 END_TEST
 
+/* One is killed, the others train on and keep all rows, and it comes again; the first host's
+ * checkpoints are those that wait for it. */
+START_TEST(a_host_dies_and_comes_again)
+{
+    static const int all[] = {0, 1, 2};
+    struct how how = {3, TABLES_SHARD, NULL, false};
+    int dies = _i ? 0 : 1;
+    size_t rows = rows_of_one();
+    struct train_options o = moving(&how);
+    o.rows_move = ROWS_MOVE_YES;
+    o.rows_replica = 1;
+    begin_all(&o, 3);
+    wait_file(in_folder("model.safetensors.previous"));
+    wait_pass(&o);
+    clock_sleep_until(clock_now_ns() + UINT64_C(2000000000));   /* replicas are whole, and of now */
+    kill_all(pids[dies]);
+    WAIT_UNTIL((read_said(), strstr(said, "has died: 2 take part")), "%s", said);
+    if (dies)
+        wait_cuts(2);
+    begin_one(&o, dies, 3);
+    wait_cuts(3);
+    WAIT_UNTIL(strstr(shard_name(model_file, 2), "-3-of-3.safetensors"), "%s", (read_said(), said));
+    wait_heeding(pids, 3);
+    end_told(3, all);
+    ck_assert_uint_eq(rows_kept(model_file), rows);
+}
+END_TEST
+
 /* --- on the way --- */
 
 static void kill_them(int ranks)
@@ -960,6 +988,7 @@ int main(void)
     tcase_add_test(grown, less_memory_is_told);
     tcase_add_test(grown, info_tells_of_collisions);
     tcase_add_checked_fixture(coming, set_up, remove_folder);
+    tcase_add_loop_test(coming, a_host_dies_and_comes_again, 0, 2);
     tcase_add_loop_test(coming, hosts_come_and_leave, 0, 2);
     tcase_add_test(coming, a_late_host_is_the_first_one);
     tcase_add_checked_fixture(kills, set_up, remove_folder);
