@@ -308,7 +308,7 @@ static bool sweep_some(struct service *s, bool *more)
             continue;
         }
         const struct set_message own = message_of(of);
-        p = p.n ? p : own;
+        p = p.n || !follows ? p : own;
         if (follows && (own.n != p.n || memcmp(own.to, p.to, sizeof own.to) != 0)) {
             *more = true;
             continue;
