@@ -71,7 +71,8 @@ struct one_rank {
 
 static void look_at(struct one_rank *one)
 {
-    bool lost = owners_is_lost(&one->known, notes_life(&one->notes, 0), (uint32_t)one->link);
+    struct rank_life is = notes_life(&one->notes, 0);
+    bool lost = owners_is_lost(&one->known, is.life + 1, is.ended, is.lost, (uint32_t)one->link);
 
     ck_assert_msg(!lost || one->job > one->link || (one->job == one->link && one->ended),
                   "process %d is lost, but the job knows %d", one->link, one->job);

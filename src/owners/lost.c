@@ -3,8 +3,6 @@
  * (moves.h). */
 #include "owners/moves.h"
 
-#include "fabric/fabric.h"
-
 #include <string.h>
 
 #define CLAIM_NS UINT64_C(10000000000)  /* for a slice without an owner */
@@ -165,14 +163,13 @@ bool service_lose(struct service *s, int rank)
 
 /* Where the link has met more processes since then than the job has, it is ahead, and the
  * job speaks of an older one. */
-bool owners_is_lost(struct owners_known *known, struct rank_life life, uint32_t came)
+bool owners_is_lost(struct owners_known *known, uint32_t lives, bool ended, bool lost,
+                    uint32_t came)
 {
-    uint32_t lives = life.life + 1;
-
-    if (!life.ended && came > known->came &&
+    if (!ended && came > known->came &&
         came - known->came <= lives - known->lives)
         *known = (struct owners_known){came, lives};
-    return life.lost && known->came == came;
+    return lost && known->came == came;
 }
 
 bool moves_wait_for_claims(struct service *s, uint64_t now_ns)

@@ -247,13 +247,14 @@ void service_past_copies(struct service *s);    /* any thread: no copy is read a
  * Zeros: none yet. */
 struct owners_known {
     uint32_t came;                      /* struct owners_peer */
-    uint32_t lives;                     /* struct rank_life's life, and 1 */
+    uint32_t lives;                     /* the job's processes of that rank until then */
 };
 
-/* The last process that has come to the service's link is the one that the job has lost.
+/* The job has known so many processes of a rank, of which the last one has ended, and was
+ * lost; so many have come to the service's link. The last of these is the lost one.
  * It is not where the link met it before the job heard of the end of the one before. */
-struct rank_life;
-bool owners_is_lost(struct owners_known *known, struct rank_life life, uint32_t came);
+bool owners_is_lost(struct owners_known *known, uint32_t lives, bool ended, bool lost,
+                    uint32_t came);
 /* The turning thread's, also in a turn: a rank has gone, or is silent for too long, as
  * others know. False: the service has failed. */
 bool service_lose(struct service *s, int rank);

@@ -321,10 +321,12 @@ static bool look_for_lost(struct descant *job)
     const struct service *s = &o->service;
     bool good = true;
 
-    for (int rank = 0; good && rank < s->place.size && rank < OWNED_SLICES; rank++)
-        if (owners_is_lost(&o->known[rank], notes_life(&job->events.notes, rank),
+    for (int rank = 0; good && rank < s->place.size && rank < OWNED_SLICES; rank++) {
+        struct rank_life is = notes_life(&job->events.notes, rank);
+        if (owners_is_lost(&o->known[rank], is.life + 1, is.ended, is.lost,
                            s->peers[rank].came))
             good = service_lose(&o->service, rank);
+    }
     return good;
 }
 
