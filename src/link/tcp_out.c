@@ -112,8 +112,11 @@ static void make_ready(struct tcp_peer *peer, struct tcp_out *out)
 /* A word has ended for its sender once there is a copy. */
 static void copy_words(struct tcp_peer *peer, struct tcp_out *out)
 {
-    for (struct tcp_message *m = out->first; m && out->n_uncopied; m = m->next)
-        if (m->open && is_word(m) && m->index < out->opened + LINK_WORDS) {
+    uint64_t room = out->opened + LINK_WORDS;
+
+    for (struct tcp_message *m = out->first; m && m->index < room && out->n_uncopied;
+         m = m->next)
+        if (m->open && is_word(m)) {
             if (m->bytes)
                 memcpy(m->copy, m->p, m->bytes);
             m->p = m->copy;

@@ -188,22 +188,29 @@ bool moves_one_is(const struct moving *of, enum follow_state state)
     return is;
 }
 
-/* The rows of a slice that have changed, to all that have begun to get it. A message that
- * is for others is sent first. */
+/* A message to all that have begun to get the slice: in ascending order, so that slices
+ * with the same ranks have equal ones. */
+static struct set_message message_of(const struct moving *of)
+{
+    struct set_message p = empty;
+
+    for (int k = 0; k < TO_MOST; k++) {
+        int at = p.n;
+        if (!has_begun(&of->to[k]))
+            continue;
+        for (; at > 0 && p.to[at - 1] > of->to[k].rank; at--)
+            p.to[at] = p.to[at - 1];
+        p.to[at] = of->to[k].rank;
+        p.n++;
+    }
+    return p;
+}
+
+/* The rows of a slice that have changed. */
 static bool pack_changed(struct service *s, struct set_message *p, int slice)
 {
-    const struct follow *to = s->moves->slices[slice].to;
-    struct set_message next = empty;
     bool good = true;
 
-    for (int k = 0; k < TO_MOST; k++)
-        if (has_begun(&to[k]))
-            next.to[next.n++] = to[k].rank;
-    if (next.n != p->n || memcmp(next.to, p->to, sizeof next.to) != 0) {
-        if (!send_set(s, p))
-            return false;
-        *p = next;
-    }
     for (int k = 0; good && k < s->n_tables; k++) {
         struct rows_of r = {.table = k, .slice = slice, .dirty = true, .times = INT_MAX};
         if (s->tables[k].parts[slice].dirty)
@@ -214,7 +221,7 @@ static bool pack_changed(struct service *s, struct set_message *p, int slice)
 
 bool moves_send_changed(struct service *s, int slice)
 {
-    struct set_message p = empty;
+    struct set_message p = message_of(&s->moves->slices[slice]);
 
     return pack_changed(s, &p, slice) && send_set(s, &p);
 }
@@ -281,6 +288,40 @@ static bool may_send(const struct service *s, struct moving *of)
     return true;
 }
 
+/* Of the slices that are due, those that go to the same ranks as the first one. *more:
+ * there are others. */
+static bool sweep_some(struct service *s, bool *more)
+{
+    struct moves *m = s->moves;
+    struct set_message p = empty;
+    int first = m->sweep, waits = -1;
+
+    *more = false;
+    for (int k = 0; k < OWNED_SLICES; k++) {
+        int slice = (first + k) % OWNED_SLICES;
+        struct moving *of = &m->slices[slice];
+        bool follows = moves_one_is(of, FOLLOW_FOLLOWS) || moves_one_is(of, FOLLOW_ENDS);
+        if (!m->due[slice])
+            continue;
+        if (follows && !may_send(s, of)) {
+            waits = waits < 0 ? slice : waits;
+            continue;
+        }
+        const struct set_message own = message_of(of);
+        p = p.n || !follows ? p : own;
+        if (follows && (own.n != p.n || memcmp(own.to, p.to, sizeof own.to) != 0)) {
+            *more = true;
+            continue;
+        }
+        m->due[slice] = false;
+        m->n_due--;
+        if (follows && !pack_changed(s, &p, slice))
+            return false;
+    }
+    m->sweep = waits < 0 ? first : waits;
+    return send_set(s, &p);
+}
+
 /* The changed rows of all slices are due twice in follow_s. These go before copies: they
  * may fill a rank's queue beyond the bound of copies, as what has changed is to come in
  * time. A rank that takes nothing keeps its own slices waiting; where it is slow, these
@@ -288,9 +329,7 @@ static bool may_send(const struct service *s, struct moving *of)
 bool moves_sweep(struct service *s, uint64_t now_ns)
 {
     struct moves *m = s->moves;
-    struct set_message p = empty;
-    int first = m->sweep;
-    bool waits = false;
+    bool good = true;
 
     if (now_ns - m->swept_ns >= (uint64_t)(m->follow_s * 0.5e9)) {
         memset(m->due, true, sizeof m->due);
@@ -298,21 +337,10 @@ bool moves_sweep(struct service *s, uint64_t now_ns)
         m->swept_ns = now_ns;
         m->sweeps = true;
     }
-    for (int k = 0; m->sweeps && m->n_due && k < OWNED_SLICES; k++) {
-        int slice = (first + k) % OWNED_SLICES;
-        struct moving *of = &m->slices[slice];
-        if (!m->due[slice])
-            continue;
-        bool follows = moves_one_is(of, FOLLOW_FOLLOWS) || moves_one_is(of, FOLLOW_ENDS);
-        m->due[slice] = follows && !may_send(s, of);
-        m->n_due -= !m->due[slice];
-        m->sweep = m->due[slice] && !waits ? slice : m->sweep;
-        waits |= m->due[slice];
-        if (follows && !m->due[slice] && !pack_changed(s, &p, slice))
-            return false;
-    }
+    for (bool more = m->sweeps && m->n_due; good && more;)
+        good = sweep_some(s, &more);
     m->sweeps = false;
-    return send_set(s, &p);
+    return good;
 }
 
 /* --- what they answer --- */

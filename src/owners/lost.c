@@ -3,8 +3,6 @@
  * (moves.h). */
 #include "owners/moves.h"
 
-#include "fabric/fabric.h"
-
 #include <string.h>
 
 #define CLAIM_NS UINT64_C(10000000000)  /* for a slice without an owner */
@@ -165,18 +163,17 @@ bool service_lose(struct service *s, int rank)
 
 /* Where the link has met more processes since then than the job has, it is ahead, and the
  * job speaks of an older one. */
-bool owners_is_lost(struct owners_known *known, struct rank_life life, uint32_t came,
+bool owners_is_lost(struct owners_known *known, const struct owners_life *is,
                     uint64_t now_ns)
 {
-    uint32_t lives = life.life + 1;
-    uint64_t since_ns = !life.parted ? 0 : known->parted_ns ? known->parted_ns : now_ns;
-    bool over = life.lost || (life.parted && now_ns - since_ns >= OWNERS_PARTED_NS);
+    uint64_t since_ns = !is->parted ? 0 : known->parted_ns ? known->parted_ns : now_ns;
+    bool over = is->lost || (is->parted && now_ns - since_ns >= OWNERS_PARTED_NS);
 
-    if (!life.ended && came > known->came &&
-        came - known->came <= lives - known->lives)
-        *known = (struct owners_known){.came = came, .lives = lives};
+    if (!is->ended && is->came > known->came &&
+        is->came - known->came <= is->lives - known->lives)
+        *known = (struct owners_known){.came = is->came, .lives = is->lives};
     known->parted_ns = since_ns;
-    return over && known->came == came;
+    return over && known->came == is->came;
 }
 
 bool moves_wait_for_claims(struct service *s, uint64_t now_ns)

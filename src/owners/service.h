@@ -247,8 +247,17 @@ void service_past_copies(struct service *s);    /* any thread: no copy is read a
  * Zeros: none yet. */
 struct owners_known {
     uint32_t came;                      /* struct owners_peer */
-    uint32_t lives;                     /* struct rank_life's life, and 1 */
+    uint32_t lives;                     /* the job's processes of that rank until then */
     uint64_t parted_ns;                 /* since when the job knows that it has parted */
+};
+
+/* What is known of a rank. */
+struct owners_life {
+    uint32_t lives;                     /* processes of it that the job has known; */
+    bool ended, lost, parted;           /* the last one has ended; by its death; by
+                                           descant_part */
+    uint32_t came;                      /* processes that have come to the service's link
+                                         */
 };
 
 /* A rank that has parted has given its rows away, and passes on what still comes, for a
@@ -257,8 +266,7 @@ struct owners_known {
 
 /* The last process that has come to the service's link is the one that the job has lost.
  * It is not where the link met it before the job heard of the end of the one before. */
-struct rank_life;
-bool owners_is_lost(struct owners_known *known, struct rank_life life, uint32_t came,
+bool owners_is_lost(struct owners_known *known, const struct owners_life *is,
                     uint64_t now_ns);
 /* The turning thread's, also in a turn: a rank has gone, or is silent for too long, as
  * others know. False: the service has failed. */

@@ -321,10 +321,13 @@ static bool look_for_lost(struct descant *job, uint64_t now_ns)
     const struct service *s = &o->service;
     bool good = true;
 
-    for (int rank = 0; good && rank < s->place.size && rank < OWNED_SLICES; rank++)
-        if (owners_is_lost(&o->known[rank], notes_life(&job->events.notes, rank),
-                           s->peers[rank].came, now_ns))
+    for (int rank = 0; good && rank < s->place.size && rank < OWNED_SLICES; rank++) {
+        struct rank_life of = notes_life(&job->events.notes, rank);
+        struct owners_life is = {.lives = of.life + 1, .ended = of.ended, .lost = of.lost,
+                                 .parted = of.parted, .came = s->peers[rank].came};
+        if (owners_is_lost(&o->known[rank], &is, now_ns))
             good = service_lose(&o->service, rank);
+    }
     return good;
 }
 

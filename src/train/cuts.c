@@ -192,9 +192,9 @@ static bool take(struct cuts *c)
             others_seen(c->t, rank, cut_passed(mark, rank, c->t->owners));
     }
     /* at first it is that of a process of this rank before this one */
-    c->mark_lost |= false && c->mine.stand != CUT_AWAY &&
+    c->mark_lost |= c->mine.stand != CUT_AWAY &&
                     memcmp(c->mark_row, block + CUT_FLOATS, sizeof c->mark_row) != 0;
-    if (c->mine.stand == CUT_AWAY) memcpy(c->mark_row, block + CUT_FLOATS, sizeof c->mark_row);
+    memcpy(c->mark_row, block + CUT_FLOATS, sizeof c->mark_row);
     note_last(c, &c->view.order);
     return descant_rows_drop(c->t->job, c->batch) == DESCANT_OK;
 }
