@@ -145,9 +145,9 @@ struct descant_options {
                             equal parts. The same everywhere */
     int owned_moves;     /* 1, over tcp: rows go to ranks that come, and from those that
                             part. Not those of tables that grow */
-    double owned_replica_s;     /* 1 or more, with owned_moves: another rank has a replica
-                            of each row, at most so many seconds old, and owns it where
-                            its owner dies. Twice the memory. 0: none */
+    double owned_replica_s;     /* 0.1 or more, with owned_moves: another rank has a
+                            replica of each row, at most so many seconds old, and owns it
+                            where its owner dies. Twice the memory. 0: none */
 };
 
 DESCANT_API struct descant_options descant_options_default(void);

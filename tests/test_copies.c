@@ -1061,7 +1061,7 @@ START_TEST(what_is_no_ask_for_copies_is_refused)
         size_t bytes;
         const char *why;
     } lies[] = {
-        {{.kind = ASK_COPY, .n = 1}, ROWS, 20, "another rank's"},
+        {{.kind = ASK_COPY, .n = 1}, ROWS, 20, "a row that there is not"},
         {{.kind = ASK_COPY, .n = 1}, 1, 20, "another rank's"},
         {{.kind = ASK_COPY, .n = 1}, 0, 24, "another number of rows"},
         {{.kind = ASK_COPY, .n = 0}, 0, 16, "another number of rows"},

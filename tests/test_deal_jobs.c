@@ -14,7 +14,7 @@
 #include <math.h>
 #include <pthread.h>
 
-enum { N = 2000, MOST = 4, ITEMS = 400, MANY = 3000, STEPS = 4, SLOW = 10, KILLS = 30 };
+enum { N = 2000, MOST = 4, ITEMS = 200, MANY = 1500, STEPS = 4, SLOW = 10, KILLS = 12 };
 #define STEP_NS UINT64_C(500000)
 
 static struct deal_page {

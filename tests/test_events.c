@@ -580,6 +580,14 @@ START_TEST(no_note_is_lost_for_room)
 }
 END_TEST
 
+static void is_life(const struct notes *notes, int rank, bool lost, bool parted)
+{
+    const struct rank_life life = notes_life(notes, rank);
+
+    ck_assert_int_eq(life.lost, lost);
+    ck_assert_int_eq(life.parted, parted);
+}
+
 /* Ranks that are no longer there are remembered until they come again: one that has parted is
  * given up only after a while, for it may have words on their way. */
 START_TEST(ranks_that_have_gone_are_remembered)
@@ -595,16 +603,22 @@ START_TEST(ranks_that_have_gone_are_remembered)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         for (int rank = 63; rank < NOTES_RANKS; rank += 100) {
             notes_add(&notes, cases[k].kind, rank);
-            ck_assert_int_eq(notes_is_gone(&notes, rank), cases[k].gone);
-            ck_assert_int_eq(notes_is_left(&notes, rank), cases[k].left);
-            ck_assert(!notes_is_gone(&notes, rank + 1) && !notes_is_left(&notes, rank - 1));
+            is_life(&notes, rank, cases[k].gone, cases[k].left);
+            is_life(&notes, rank + 1, false, false);
+            is_life(&notes, rank - 1, false, false);
             notes_add(&notes, DESCANT_EVENT_JOINED, rank);
-            ck_assert(!notes_is_gone(&notes, rank) && !notes_is_left(&notes, rank));
+            is_life(&notes, rank, false, false);
         }
     notes_fini(&notes);
-    ck_assert(owners_give_up(true, 0, 5) && !owners_give_up(false, 0, OWNERS_LEFT_NS * 2));
-    ck_assert(!owners_give_up(false, 5, OWNERS_LEFT_NS + 4));
-    ck_assert(owners_give_up(false, 5, OWNERS_LEFT_NS + 5));
+    struct owners_known known = {.came = 1, .lives = 1};
+    ck_assert(!owners_is_lost(&known, (struct rank_life){.ended = true, .parted = true}, 1, 5));
+    ck_assert(!owners_is_lost(&known, (struct rank_life){.ended = true, .parted = true}, 1,
+                              OWNERS_PARTED_NS + 4));
+    ck_assert(owners_is_lost(&known, (struct rank_life){.ended = true, .parted = true}, 1,
+                             OWNERS_PARTED_NS + 5));
+    ck_assert(!owners_is_lost(&known, (struct rank_life){.life = 1}, 2, OWNERS_PARTED_NS + 6));
+    ck_assert(!owners_is_lost(&known, (struct rank_life){.life = 1, .ended = true, .parted = true}, 2,
+                              2 * OWNERS_PARTED_NS));
 }
 END_TEST
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Slices that come and go (moves.h): who is to have which; and worlds in which ranks come, leave
  * and die while all push: each push arrives once, but those that a death may take with it. */
+#include "fabric/fabric.h"
 #include "harness/rows.h"
 #include "harness/suite.h"
 
@@ -54,9 +55,72 @@ START_TEST(few_slices_move)
 }
 END_TEST
 
+/* ------------------------------------------------------------------ what the job has lost */
+
+enum { COMES_TO_LINK, JOB_LOSES, JOB_JOINS, LOOKS };
+
+/* Processes 1, 2, … of a rank come to the link one after the other; the job hears of the end of
+ * each, and of the next one, when it likes. */
+struct one_rank {
+    struct notes notes;
+    struct owners_known known;
+    int link, job;                      /* the process there; link 0: none */
+    bool ended;                         /* the job's */
+    bool lags;                          /* the link was behind the job */
+};
+
+static void look_at(struct one_rank *one)
+{
+    bool lost = owners_is_lost(&one->known, notes_life(&one->notes, 0), (uint32_t)one->link,
+                               1);
+
+    ck_assert_msg(!lost || one->job > one->link || (one->job == one->link && one->ended),
+                  "process %d is lost, but the job knows %d", one->link, one->job);
+    ck_assert(lost || one->lags || !(one->ended && one->job == one->link));
+}
+
+static void play(struct one_rank *one, int event)
+{
+    if (event == COMES_TO_LINK) {
+        one->link++;
+    } else if (event == JOB_LOSES && !one->ended) {
+        notes_add(&one->notes, DESCANT_EVENT_LOST, 0);
+        one->ended = true;
+    } else if (event == JOB_JOINS && (one->ended || one->job == 1)) {
+        notes_add(&one->notes, DESCANT_EVENT_JOINED, 0);
+        one->job += one->ended;
+        one->ended = false;
+    } else if (event == LOOKS) {
+        look_at(one);
+    }
+    one->lags |= one->link < one->job;
+}
+
+/* In all orders. _i 0: the first process comes late to the link, or never; 2: there is a look
+ * after each event. */
+START_TEST(a_newer_process_is_not_taken_for_the_lost_one)
+{
+    enum { LONG = 8 };
+
+    for (int order = 0; order < 1 << 2 * LONG; order++) {
+        struct one_rank one = {.link = _i > 0, .job = 1, .lags = _i < 2};
+        notes_init(&one.notes);
+        look_at(&one);
+        for (int k = 0; k < LONG; k++) {
+            play(&one, order >> 2 * k & 3);
+            if (_i == 2)
+                look_at(&one);
+        }
+        notes_fini(&one.notes);
+    }
+}
+END_TEST
+
 /* ------------------------------------------------------------------ worlds */
 
 static struct rng rng;
+
+enum { SETTLES_NS = 700000000 };        /* until all that moves has moved */
 
 /* `later` more ranks may come. Slow enough that slices are on their way for a while. */
 static void open_moving(int seed, int ranks, int later, double follow_s)
@@ -123,7 +187,7 @@ static void leave(int rank)
     }
     ck_assert(atomic_load(&moves_of(rank)->away));
     service_end(&rows_sides[rank].service);
-    rows_run(1000000000);
+    rows_run(SETTLES_NS);
     ck_assert_int_eq(service_turn(&rows_sides[rank].service), OWNERS_ENDED);
     rows_close(rank);
     rows_run(10000000);
@@ -151,19 +215,19 @@ START_TEST(ranks_come_and_leave)
 {
     int ranks = 1 + _i % 3, later = 1 + _i % 2;
 
-    open_moving(_i, ranks, later, _i % 4 == 3 ? 0.02 : 0);
+    open_moving(_i, ranks, later, _i % 4 == 3 ? 0.1 : 0);
     push_a_while(4);
     for (int k = ranks; k < ranks + later; k++) {
         rows_open_late(k);
         push_a_while(6);
     }
-    rows_run(3000000000);
+    rows_run(SETTLES_NS);
     check_map();
     rows_check(any_open());
     for (int k = 0; k < 2 && open_ranks() > 1; k++) {
         int rank = any_open();
         leave(rank);
-        rows_run(2000000000);
+        rows_run(SETTLES_NS);
         check_map();
         push_a_while(3);
         if (k == 0 && _i % 5 == 0) {
@@ -171,7 +235,7 @@ START_TEST(ranks_come_and_leave)
             push_a_while(3);
         }
     }
-    rows_run(3000000000);
+    rows_run(SETTLES_NS);
     check_map();
     for (int k = 0; k < rows_n; k++)
         if (rows_sides[k].open)
@@ -327,12 +391,245 @@ START_TEST(an_old_owner_begins_late)
 }
 END_TEST
 
+/* The answers to a first copy, which was dropped, come when the second one waits for its own. */
+START_TEST(answers_are_of_their_begin)
+{
+    open_moving(0, 3, 0, 1e3);
+    rows_run(10000000);
+    struct service *s = &rows_sides[0].service;
+    const uint64_t own = s->place.generation;
+    struct follow *f = &s->moves->slices[0].to[0];
+    *f = (struct follow){.rank = 1, .roles = TO_FOLLOW, .state = FOLLOW_ENDS, .number = 77};
+    s->moves->slices[0].to[1].roles = 0;
+    ck_assert_ptr_null(hear(s, 1, (struct word){{.kind = ASK_FOLLOWED, .of = 76}, {0, 0, 0, own}}));
+    ck_assert_int_eq(f->state, FOLLOW_ENDS);
+    ck_assert_ptr_null(hear(s, 1, (struct word){{.kind = ASK_REFUSED, .of = 76}, {0, 0, 0, own}}));
+    ck_assert_int_eq(f->state, FOLLOW_ENDS);
+    ck_assert_ptr_null(hear(s, 1, (struct word){{.kind = ASK_FOLLOWED, .of = 77}, {0, 0, 0, own}}));
+    ck_assert_int_eq(f->state, FOLLOW_FOLLOWS);
+    rows_close_world();
+}
+END_TEST
+
+/* And a rank names the BEGIN that it answers: it takes the first copy, and refuses the second. */
+START_TEST(a_copy_that_is_refused_is_not_believed)
+{
+    open_moving(0, 2, 0, 1e3);
+    rows_run(SETTLES_NS);
+    struct service *s = &rows_sides[0].service, *r = &rows_sides[1].service;
+    struct follow *f = &s->moves->slices[0].to[0];
+    const struct moves_entry e = moves_entry_of(s, 0);
+    ck_assert(f->roles == TO_FOLLOW && f->state == FOLLOW_FOLLOWS && f->number > 0);
+    *f = (struct follow){.rank = 1, .roles = TO_FOLLOW, .state = FOLLOW_ENDS, .number = 9001};
+    ck_assert_ptr_null(hear(r, 0, (struct word){{.kind = ASK_DROP}, e}));
+    ck_assert_ptr_null(hear(r, 0, (struct word){{.kind = ASK_BEGIN, .of = 9000}, e}));
+    ck_assert_ptr_null(hear(r, 0, (struct word){{.kind = ASK_COMPLETE}, e}));
+    ck_assert_ptr_null(hear(r, 0, (struct word){{.kind = ASK_DROP}, e}));
+    r->map.epoch[0] = 2;
+    ck_assert_ptr_null(hear(r, 0, (struct word){{.kind = ASK_BEGIN, .of = 9001}, e}));
+    ck_assert_ptr_null(hear(r, 0, (struct word){{.kind = ASK_COMPLETE}, e}));
+    rows_run(10000000);
+    ck_assert_int_eq(f->state, FOLLOW_REFUSED);
+    r->map.epoch[0] = 0;
+    rows_run(200000000);                /* it is offered again */
+    ck_assert_int_eq(f->state, FOLLOW_FOLLOWS);
+    rows_close_world();
+}
+END_TEST
+
+static bool same_rows(int owner, int replica, int slice)
+{
+    const struct owned *a = &rows_sides[owner].tables[0], *b = &rows_sides[replica].tables[0];
+
+    return memcmp(a->parts[slice].records, b->parts[slice].records,
+                  a->per_slice * a->record * sizeof(float)) == 0;
+}
+
+/* Half of the slices of rank 0 have their replicas on rank 2, which may be about to own some, too.
+ * The other replicas are on rank 1. */
+START_TEST(a_rank_that_takes_nothing_stops_no_other)
+{
+    enum { FULL = 2 * MOVES_QUEUED };
+    int full = 1 + _i, behind = 0;
+
+    open_moving(0, 3, 0, 0.1);
+    rows_run(SETTLES_NS);
+    struct service *s = &rows_sides[0].service;
+    struct moves *m = s->moves;
+    for (int slice = 3; slice < OWNED_SLICES; slice += 6)
+        m->slices[slice].to[0] = (struct follow){.rank = 2, .roles = TO_FOLLOW};
+    m->rests = false;
+    rows_run(SETTLES_NS);
+    for (int slice = 0; slice < OWNED_SLICES; slice += 3)
+        ck_assert_int_eq(m->slices[slice].to[0].state, FOLLOW_FOLLOWS);
+    struct follow *to = &m->slices[6].to[1];    /* about to get a slice of which 1 is the replica */
+    *to = (struct follow){.rank = 2, .roles = TO_MOVE, .state = FOLLOW_ENDS};
+    m->peers[full].queued += FULL;
+    for (int k = 0; k < 4; k++)
+        rows_push_some(0, &rng, 3000);
+    rows_run(100000000);
+    for (int slice = 0; slice < OWNED_SLICES; slice += 3) {
+        int replica = slice % 2 ? 2 : 1;
+        ck_assert_msg(replica == full || same_rows(0, replica, slice), "slice %d", slice);
+        behind += !same_rows(0, replica, slice);
+    }
+    ck_assert_int_gt(behind, 100);
+    ck_assert_int_eq(to->state, full == 2 ? FOLLOW_BEGINS : FOLLOW_ENDS);
+    moves_unqueue(s, full, FULL);
+    to->roles = 0;
+    rows_run(100000000);
+    for (int slice = 0; slice < OWNED_SLICES; slice += 3)
+        ck_assert_msg(same_rows(0, slice % 2 ? 2 : 1, slice), "slice %d", slice);
+    rows_close_world();
+}
+END_TEST
+
+/* Rows of many slices that have changed are one message. */
+START_TEST(changed_rows_travel_together)
+{
+    open_moving(0, 2, 0, 0.1);
+    rows_run(SETTLES_NS);
+    const struct owners_peer *from = &rows_sides[1].service.peers[0];
+    uint64_t sent = from->served, moved = rows_sides[0].service.stats.moved;
+    uint64_t rows[ROWS / 2];
+    float g[ROWS / 2 * WIDTH] = {0};
+    for (uint64_t k = 0; k < ROWS / 2; k++)
+        rows[k] = 2 * k;                /* rank 0 owns these */
+    struct descant_rows *batch = rows_fetch(0, rows, ROWS / 2);
+    ck_assert_int_eq(batch_push(&rows_sides[0].service, batch, g, 1), DESCANT_OK);
+    rows_run(SETTLES_NS);
+    ck_assert_uint_eq(rows_sides[0].service.stats.moved - moved, ROWS / 2);
+    ck_assert_uint_le(from->served - sent, 2 * ROWS / 2 * 20 / ASK_BYTES + 2);
+    rows_close_world();
+}
+END_TEST
+
+/* Two parts, of which the first has two rows. A message of any other length, or with other numbers,
+ * is none. */
+START_TEST(rows_that_lie_are_refused)
+{
+    enum { FIRST = 8 + 2 * (8 + 4 * WIDTH), SECOND = 8 + 8 + 4 * 10, ALL = 16 + FIRST + SECOND };
+    static const struct {
+        size_t at;
+        uint64_t value;                 /* of 4 bytes, or of a row */
+    } lies[] = {{4, 1}, {4, 3}, {4, UINT32_MAX}, {16, 2}, {16, UINT32_MAX}, {20, 0}, {20, 3},
+                {20, UINT32_MAX}, {24, ROWS}, {24, UINT64_MAX}, {16 + FIRST, 7},
+                {16 + FIRST + 4, 0}, {16 + FIRST + 4, 2}};
+    static const uint32_t parts[2][2] = {{0, 2}, {1, 1}};
+    unsigned char good[ALL] = {ASK_SET, [4] = 2}, message[ALL];
+    const char *why = NULL;
+
+    open_moving(0, 2, 0, 1e3);
+    struct service *s = &rows_sides[0].service;
+    memcpy(good + 16, parts[0], 8);
+    memcpy(good + 16 + FIRST, parts[1], 8);
+    ck_assert_uint_eq(s->tables[1].record, 10);
+    ck_assert(moves_heard(s, 1, good, ALL, &why) && !why);
+    for (size_t bytes = 16; bytes < ALL; bytes++) {
+        unsigned char *exact = malloc(bytes);   /* so that a read behind it is found */
+        memcpy(exact, good, bytes);
+        why = NULL;
+        ck_assert(!moves_heard(s, 1, exact, bytes, &why) && why);
+        free(exact);
+    }
+    for (int k = 0; k < N(lies); k++) {
+        memcpy(message, good, ALL);
+        memcpy(message + lies[k].at, &lies[k].value, lies[k].at == 24 ? 8 : 4);
+        why = NULL;
+        ck_assert_msg(!moves_heard(s, 1, message, ALL, &why) && why, "lie %d", k);
+    }
+    rows_close_world();
+}
+END_TEST
+
+/* As after the deaths of those that had it, a push comes to a rank that has not the slice. Its
+ * other rows arrive, and its sender stays. */
+START_TEST(a_push_to_a_wrong_rank_is_dropped)
+{
+    const uint64_t rows[] = {0, 1, 3, 4};       /* of ranks 0, 1, 0 and 1 */
+    const float g[4 * WIDTH] = {-1, -1, -1, -2, -2, -2, -3, -3, -3, -4, -4, -4};
+    float values[4 * WIDTH];
+
+    open_moving(0, 3, 0, 1e3);
+    rows_run(10000000);
+    struct service *s = &rows_sides[2].service;
+    struct descant_rows *batch = rows_fetch(2, rows, 4);
+    ck_assert_ptr_nonnull(rows_come(2, batch));
+    ck_assert_int_eq(s->map.owner[1], 1);
+    ck_assert(moves_change(s, 1, 0, 2, false));
+    ck_assert_int_eq(batch_push(s, batch, g, 1), DESCANT_OK);
+    rows_run(10000000);
+    for (int owner = 0; owner < 2; owner++)
+        owned_read(&rows_sides[owner].tables[0], rows + owner, NULL, 1, values + owner * WIDTH);
+    owned_read(&rows_sides[0].tables[0], rows + 2, NULL, 1, values + 2 * WIDTH);
+    owned_read(&rows_sides[1].tables[0], rows + 3, NULL, 1, values + 3 * WIDTH);
+    ck_assert(values[0] == 1 && values[WIDTH] == 0 && values[2 * WIDTH] == 3 &&
+              values[3 * WIDTH] == 4);
+    ck_assert(rows_sides[0].service.peers[2].there);
+    ck_assert_str_eq(rows_logged, "");
+    batch = rows_fetch(2, rows, 4);     /* but nobody asks for rows of another rank */
+    rows_run(10000000);
+    ck_assert_ptr_nonnull(strstr(rows_logged, "a row that is another rank's"));
+    batch_let_go(s, batch);
+    rows_close_world();
+}
+END_TEST
+
+/* One slice has found an owner before another one loses its own. */
+START_TEST(each_slice_waits_for_itself)
+{
+    const uint64_t second = 1000000000;
+
+    open_moving(0, 3, 0, 1e3);
+    rows_run(10000000);
+    struct service *s = &rows_sides[0].service;
+    for (int slice = 4; slice < 6; slice++) {
+        ck_assert(moves_shut(s, slice, true));
+        s->moves->slices[slice].unsure = true;
+        ck_assert(moves_wait_for_claims(s, (uint64_t)(slice - 3) * 9 * second));
+    }
+    ck_assert(moves_shut(s, 4, false));
+    ck_assert(moves_wait_for_claims(s, 27 * second));
+    ck_assert(!moves_wait_for_claims(s, 28 * second));
+    rows_close_world();
+}
+END_TEST
+
+/* The replica of a slice that comes is waited for only where its answer is sure to come. */
+START_TEST(a_replica_that_has_not_met_its_owner_does_not_join)
+{
+    bool met = _i;
+
+    open_moving(0, 3, 0, 1e3);
+    rows_run(10000000);
+    struct service *s = &rows_sides[0].service, *r = &rows_sides[2].service;
+    struct word word = {{.kind = ASK_BEGIN, .of = 5}, moves_entry_of(s, 7)};
+    ck_assert_ptr_null(hear(s, 1, word));
+    word.head.kind = ASK_COMPLETE;
+    ck_assert_ptr_null(hear(s, 1, word));
+    s->peers[2].mapped = met;
+    word.head = (struct ask_head){.kind = ASK_END, .of = 2};
+    word.entry = (struct moves_entry){7, 0, 2, s->peers[2].generation};
+    ck_assert_ptr_null(hear(s, 1, word));
+    ck_assert_int_eq(s->map.owner[7], 0);
+    ck_assert_int_eq(s->moves->slices[7].to[0].roles, met ? TO_OLD : 0);
+    moves_comes(r, 7, 1);
+    r->moves->slices[7].complete = true;
+    r->peers[0].there = met;
+    word.head = (struct ask_head){.kind = ASK_MOVED, .of = 2};
+    word.entry.generation = s->place.generation;
+    ck_assert_ptr_null(hear(r, 1, word));
+    ck_assert_int_eq(r->moves->slices[7].from, met ? 0 : NOBODY);
+    rows_close_world();
+}
+END_TEST
+
 /* What a rank had asked the giver of a slice comes before its OPEN, but not where the giver has
  * died; then the owner's word is enough. One that has ended properly had passed all on. */
 START_TEST(a_slice_opens_without_its_giver_only_where_that_died)
 {
     struct word own = {{.kind = ASK_OWN}, {.slice = 7, .rank = 2, .epoch = 2}};
-    bool there = _i == 0, done = _i == 1;
+    bool there = _i == 0, ended = _i == 1;
 
     open_moving(0, 3, 0, 1e3);          /* so that rank 1 may go */
     rows_run(10000000);
@@ -340,10 +637,11 @@ START_TEST(a_slice_opens_without_its_giver_only_where_that_died)
     ck_assert(moves_change(s, 7, 2, 2, true));
     own.entry.generation = s->peers[2].generation;
     s->moves->slices[7].giver = 1;
-    s->peers[1].done = done;
+    s->peers[1].done = _i > 0;
+    s->peers[1].ended = ended;
     ck_assert(there || service_goes(s, 1));
     ck_assert_ptr_null(hear(s, 2, own));
-    ck_assert_int_eq(s->map.shut[7], there || done);
+    ck_assert_int_eq(s->map.shut[7], there || ended);
     rows_close_world();
 }
 END_TEST
@@ -394,7 +692,7 @@ START_TEST(one_that_ends_keeps_nobody)
     rows_run(rng_next(&rng) % (_i % 3 ? 3000000 : 15000000));
     end(3);
     push_a_while(3);
-    rows_run(2000000000);
+    rows_run(SETTLES_NS);
     for (int k = 0; k < 5; k++) {
         const struct service *s = &rows_sides[k].service;
         if (!rows_sides[k].open)
@@ -424,15 +722,15 @@ static void die(int rank)
 /* One after the other, and each may come again, before the others know that it has died, too. */
 START_TEST(replicas_take_the_rows_of_the_dead)
 {
-    open_moving(_i, 3 + _i % 2, 0, 0.02);
+    open_moving(_i, 3 + _i % 2, 0, 0.1);
     push_a_while(5);
-    rows_run(3000000000);
+    rows_run(SETTLES_NS);
     for (int k = 0; k < 2; k++) {
         int rank = any_open();
         die(rank);
         if (_i % 4 == 1)
             rows_open_late(rank);
-        rows_run(2000000000);
+        rows_run(SETTLES_NS);
         for (int i = 0; i < rows_n; i++)
             if (rows_sides[i].open)
                 rows_check(i);
@@ -442,12 +740,39 @@ START_TEST(replicas_take_the_rows_of_the_dead)
             rows_open_late(rank);
             push_a_while(3);
         }
-        rows_run(3000000000);
+        rows_run(SETTLES_NS);
         check_map();
     }
     rows_check(any_open());
     rows_end_all();
     ck_assert_str_eq(rows_logged, "");
+    rows_close_world();
+}
+END_TEST
+
+/* Each slice has a whole replica all the time, also where it goes to the rank that was it. */
+START_TEST(a_slice_that_moves_has_a_replica)
+{
+    open_moving(_i, 3, 0, 0.1);
+    push_a_while(5);
+    rows_run(SETTLES_NS);
+    moves_leave(&rows_sides[0].service);
+    for (int k = 0; k < 20000 && !atomic_load(&moves_of(0)->away); k++) {
+        rows_run(100000);
+        for (int slice = 0; slice < OWNED_SLICES; slice++) {
+            int owner = rows_sides[0].service.map.owner[slice];
+            const struct service *s = &rows_sides[owner].service;
+            bool has = s->map.owner[slice] != owner;    /* its word is on its way */
+            for (int i = 0; i < TO_MOST; i++) {
+                const struct follow *f = &s->moves->slices[slice].to[i];
+                has |= f->roles && (f->state == FOLLOW_FOLLOWS ||
+                                    f->state == FOLLOW_JOINS);
+            }
+            ck_assert_msg(has, "slice %d of rank %d has no replica", slice, owner);
+        }
+    }
+    ck_assert(atomic_load(&moves_of(0)->away));
+    rows_end_all();
     rows_close_world();
 }
 END_TEST
@@ -461,9 +786,9 @@ START_TEST(a_death_loses_little)
     static uint64_t rows[ROWS];
     int lost = 0;
 
-    open_moving(_i, 3, 1, 0.02);
+    open_moving(_i, 3, 1, 0.1);
     push_a_while(6);
-    rows_run(3000000000);
+    rows_run(SETTLES_NS);
     memcpy(before, rows_pushed, sizeof before);
     if (_i % 3)
         rows_open_late(3);
@@ -473,7 +798,7 @@ START_TEST(a_death_loses_little)
     if (_i % 4 > 1)
         rows_open_late(dead);
     push_a_while(3);
-    rows_run(3000000000);
+    rows_run(SETTLES_NS);
     int reader = any_open();
     for (uint64_t k = 0; k < ROWS; k++)
         rows[k] = k;
@@ -494,6 +819,41 @@ START_TEST(a_death_loses_little)
 }
 END_TEST
 
+/* One that asks for nothing more, and is then killed, still owes its rows: its replica takes them,
+ * also where that rank asks for nothing more, and without replicas it ends for those that need
+ * them. */
+START_TEST(one_that_is_killed_after_its_end_owes_its_rows)
+{
+    bool moves = _i < 4, replicas = moves && _i % 2, both = _i & 2;
+
+    open_moving(_i, 3, 0, replicas ? 0.1 : 0);
+    if (!moves) {
+        rows_close_world();
+        rows_way = (struct rows_way){0};
+        rows_open_world((struct simulated_options){.seed = 1}, 3, 3);
+    }
+    push_a_while(5);
+    rows_run(SETTLES_NS);
+    service_end(&rows_sides[1].service);
+    if (both)
+        service_end(&rows_sides[2].service);
+    rows_run(100000000);
+    ck_assert(rows_sides[0].service.peers[1].done && !rows_sides[0].service.peers[1].ended);
+    die(1);
+    rows_run(100000000);
+    if (replicas) {
+        rows_push_some(0, &rng, 900);
+        rows_check(0);
+        rows_end_all();
+        ck_assert_str_eq(rows_logged, "");
+    } else {
+        ck_assert_int_eq(service_turn(&rows_sides[0].service), OWNERS_FAILED);
+        ck_assert_int_eq(atomic_load(&rows_sides[2].service.status), both ? 0 : DESCANT_ENDED);
+    }
+    rows_close_world();
+}
+END_TEST
+
 /* Without replicas a death ends it for all, also while slices move. */
 START_TEST(without_replicas_rows_die_with_their_owner)
 {
@@ -502,7 +862,7 @@ START_TEST(without_replicas_rows_die_with_their_owner)
     rows_open_late(3);
     rows_run((uint64_t)_i * 700000);
     die(_i % 3);
-    rows_run(3000000000);
+    rows_run(SETTLES_NS);
     for (int k = 0; k < 3; k++)         /* the last hears it of these, but not in this world */
         if (rows_sides[k].open)
             ck_assert_int_eq(service_turn(&rows_sides[k].service), OWNERS_FAILED);
@@ -515,24 +875,24 @@ START_TEST(nothing_moves_while_a_rank_holds)
 {
     static int owner[OWNED_SLICES];
 
-    open_moving(_i, 2, 1, _i ? 0.02 : 0);
+    open_moving(_i, 2, 1, _i ? 0.1 : 0);
     push_a_while(3);
     for (int k = 0; k < 2; k++)
         moves_hold(&rows_sides[k].service, true);
-    rows_run(1000000000);
+    rows_run(SETTLES_NS);
     memcpy(owner, rows_sides[0].service.map.owner, sizeof owner);
     rows_open_late(2);
     for (int k = 0; k < 2; k++)
         ck_assert(atomic_load(&moves_of(k)->still));
     push_a_while(5);
-    rows_run(1000000000);
+    rows_run(SETTLES_NS);
     ck_assert_mem_eq(owner, rows_sides[0].service.map.owner, sizeof owner);
     moves_hold(&rows_sides[0].service, false);
-    rows_run(1000000000);
+    rows_run(SETTLES_NS);
     ck_assert_int_gt(slices_of(2), 100);
     ck_assert_int_eq(slices_of(1), OWNED_SLICES / 2);   /* it still holds */
     moves_hold(&rows_sides[1].service, false);
-    rows_run(1000000000);
+    rows_run(SETTLES_NS);
     check_map();
     rows_check(2);
     rows_end_all();
@@ -550,22 +910,34 @@ enum { SEEDS = 12 };
 int main(void)
 {
     int seeds = getenv("MOVES_MANY") ? atoi(getenv("MOVES_MANY")) : SEEDS;
-    TCase *map = new_case("map", 20), *worlds = new_case("worlds", 120);
+    TCase *map = new_case("map", 20), *words = new_case("words", 20),
+          *worlds = new_case("worlds", 120);
 
     tcase_add_loop_test(map, few_slices_move, 0, 200);
+    tcase_add_loop_test(map, a_newer_process_is_not_taken_for_the_lost_one, 0, 3);
     tcase_add_loop_test(worlds, ranks_come_and_leave, 0, seeds);
     tcase_add_loop_test(worlds, a_rank_reads_its_own_pushes, 0, seeds / 2);
-    tcase_add_test(worlds, an_owner_may_be_met_last);
-    tcase_add_test(worlds, an_old_owner_begins_late);
-    tcase_add_test(worlds, a_claim_is_heard_of_an_owner_that_never_came);
-    tcase_add_test(worlds, the_last_owner_is_remembered);
-    tcase_add_test(worlds, words_of_others_give_nothing);
-    tcase_add_loop_test(worlds, a_slice_opens_without_its_giver_only_where_that_died, 0, 3);
+    tcase_add_test(words, an_owner_may_be_met_last);
+    tcase_add_test(words, an_old_owner_begins_late);
+    tcase_add_test(words, answers_are_of_their_begin);
+    tcase_add_test(words, a_copy_that_is_refused_is_not_believed);
+    tcase_add_loop_test(words, a_rank_that_takes_nothing_stops_no_other, 0, 2);
+    tcase_add_test(words, changed_rows_travel_together);
+    tcase_add_test(words, rows_that_lie_are_refused);
+    tcase_add_test(words, a_push_to_a_wrong_rank_is_dropped);
+    tcase_add_test(words, each_slice_waits_for_itself);
+    tcase_add_loop_test(words, a_replica_that_has_not_met_its_owner_does_not_join, 0, 2);
+    tcase_add_test(words, a_claim_is_heard_of_an_owner_that_never_came);
+    tcase_add_test(words, the_last_owner_is_remembered);
+    tcase_add_test(words, words_of_others_give_nothing);
+    tcase_add_loop_test(words, a_slice_opens_without_its_giver_only_where_that_died, 0, 3);
     tcase_add_loop_test(worlds, a_rank_that_has_left_gets_nothing, 0, 3);
     tcase_add_loop_test(worlds, one_that_ends_keeps_nobody, 0, seeds);
     tcase_add_loop_test(worlds, replicas_take_the_rows_of_the_dead, 0, seeds / 2);
+    tcase_add_test(worlds, a_slice_that_moves_has_a_replica);
     tcase_add_loop_test(worlds, a_death_loses_little, 0, seeds);
+    tcase_add_loop_test(worlds, one_that_is_killed_after_its_end_owes_its_rows, 0, 7);
     tcase_add_loop_test(worlds, without_replicas_rows_die_with_their_owner, 0, seeds / 2);
     tcase_add_loop_test(worlds, nothing_moves_while_a_rank_holds, 0, 2);
-    return run_cases(map, worlds, NULL);
+    return run_cases(map, words, worlds, NULL);
 }

@@ -898,6 +898,7 @@ START_TEST(what_is_no_ask_is_refused)
 {
     static const char *const way = "in no known way", *const number = "another number of rows",
                              *const length = "longer than an ask", *const others = "another rank's",
+                             *const no_row = "a row that there is not",
                              *const none = "copies of a table that has none";
     static const struct {
         struct ask_head head;
@@ -912,7 +913,7 @@ START_TEST(what_is_no_ask_is_refused)
         {{.kind = ASK_FETCH, .n = 1}, 0, 16, &number},
         {{.kind = ASK_FETCH, .n = 1}, 0, 24, &number},
         {{.kind = ASK_FETCH, .n = 1, .table = 2}, 0, 20, &way},
-        {{.kind = ASK_FETCH, .n = 1}, ROWS, 20, &others},
+        {{.kind = ASK_FETCH, .n = 1}, ROWS, 20, &no_row},
         {{.kind = ASK_FETCH, .n = 1}, 1, 20, &others},
         {{.kind = ASK_FETCH, .n = UINT32_MAX}, 0, 20, &number},
         {{.kind = ASK_FETCH, .n = 40, .table = 1}, 1, 336, &number},    /* its answer is too long */

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <pthread.h>
 
-enum { MOST = 4, ROWS = 3000, WIDTH = 5, BATCH = 700, STEPS = 60, THREADS = 3 };
+enum { MOST = 4, ROWS = 3000, WIDTH = 5, BATCH = 700, THREADS = 3 };
 
 static struct owners_page {
     _Atomic int pushed[ROWS], steps[MOST];
@@ -29,6 +29,7 @@ static char address[300];
 static const char *plan = "shadow-ma", *shares;
 static double age;                      /* of copies; 0: none */
 static pid_t pids[MOST];
+static int steps = 60;                  /* of each worker, at least */
 static bool grows;                      /* the table whose rows are pushed */
 static bool moves;                      /* its rows may move, */
 static double replica_s;                /* and have replicas */
@@ -128,7 +129,7 @@ static void *work(void *of)
 
     rng_init(&rng, (uint64_t)(me->rank * THREADS + me->thread));
     me->good = true;
-    for (int step = 0; me->good && (step < STEPS ||
+    for (int step = 0; me->good && (step < steps ||
                                     (page->go_on && !(page->one_stops && me->rank == 2))); step++) {
         me->good = push_batch(me, &rng) && descant_step(me->job) == DESCANT_OK;
         page->steps[me->rank]++;
@@ -160,6 +161,12 @@ static bool all_rows_are_right(struct descant *job, int table)
     if (missing > 0.5f * WIDTH * (WIDTH + 1) / 2 * (float)page->lost)
         return false;
     return descant_rows_drop(job, batch) == DESCANT_OK;
+}
+
+/* Rows that a trainer fetches, and pushes. */
+static uint64_t used_rows(void)
+{
+    return (uint64_t)(THREADS * steps) * BATCH;
 }
 
 enum end { FINISHES, CLOSES, PARTS };
@@ -268,6 +275,7 @@ START_TEST(all_that_is_pushed_arrives_once)
 
     plan = plans[_i % 5];
     grows = _i >= 10;
+    steps = 25;
     prepare(_i % 10 < 6);
     if (_i == 1)
         *strstr(address, ",rows=") = 0;         /* the next port */
@@ -277,8 +285,8 @@ START_TEST(all_that_is_pushed_arrives_once)
         need_end(k, 0);
     for (int k = 0; k < size; k++) {
         const struct descant_stats *s = &page->stats[k];
-        ck_assert_uint_ge(s->rows_fetched, THREADS * STEPS * BATCH + ROWS);
-        ck_assert_uint_eq(s->rows_pushed, THREADS * STEPS * BATCH);
+        ck_assert_uint_ge(s->rows_fetched, used_rows() + ROWS);
+        ck_assert_uint_eq(s->rows_pushed, used_rows());
         ck_assert_uint_eq(s->rows_bad, 0);
         ck_assert_uint_eq(s->rows_cached, 0);
         ck_assert(over_tcp() == (s->rows_served > 0) && over_tcp() == (s->rows_cpu_s > 0) &&
@@ -324,9 +332,9 @@ START_TEST(copies_lose_nothing)
         need_end(k, 0);
     for (int k = 0; k < size; k++) {
         const struct descant_stats *s = &page->stats[k];
-        ck_assert_uint_le(s->rows_cached, THREADS * STEPS * BATCH);
+        ck_assert_uint_le(s->rows_cached, used_rows());
         if (age > 1)
-            ck_assert(over_tcp() == (s->rows_cached > THREADS * STEPS * BATCH / 4));
+            ck_assert(over_tcp() == (s->rows_cached > used_rows() / 4));
         if (!over_tcp())
             ck_assert_uint_eq(s->rows_cached, 0);
     }
@@ -434,7 +442,7 @@ END_TEST
 START_TEST(rows_go_where_ranks_are)
 {
     moves = true;
-    replica_s = _i % 2;
+    replica_s = _i % 2 * 0.1;
     prepare(true);
     page->go_on = 1;
     begin(0, 2, 2);
@@ -463,7 +471,7 @@ START_TEST(replicas_take_the_rows_of_one_that_is_killed)
     int dead = _i % 3, other = (dead + 1) % 3;
 
     moves = true;
-    replica_s = 1;
+    replica_s = 0.1;
     prepare(true);
     page->go_on = 1;
     for (int k = 0; k < 3; k++)
@@ -474,7 +482,7 @@ START_TEST(replicas_take_the_rows_of_one_that_is_killed)
         page->least[k] = page->pushed[k];
     int then = page->steps[dead];
     WAIT_UNTIL(page->steps[dead] > then + 40, "%.3000s", (read_said(), said));
-    clock_sleep_until(clock_now_ns() + 3000000000);     /* beyond the age of replicas */
+    clock_sleep_until(clock_now_ns() + 1000000000);     /* beyond the age of replicas */
     page->died = 1;
     if (_i % 4 > 1) {
         begin(3, 3, 3);
@@ -508,6 +516,8 @@ START_TEST(rows_that_cannot_move_are_refused)
     ck_assert_int_eq(descant_open(&job, &o), DESCANT_INVALID);
     ck_assert_ptr_nonnull(strstr(descant_last_error(), "owned_replica_s needs owned_moves"));
     o.owned_moves = 1;
+    o.owned_replica_s = 0.09;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_INVALID);
     o.owned_replica_s = NAN;
     ck_assert_int_eq(descant_open(&job, &o), DESCANT_INVALID);
 }

@@ -1242,6 +1242,35 @@ START_TEST(a_leader_is_replaced)
 }
 END_TEST
 
+/* The order of a moment before: the next one is above all that ranks have seen. */
+START_TEST(no_number_comes_twice)
+{
+    const struct cut_order row = {.cut = 6, .settle = 5, .round = 9, .write = 5, .done = 5, .tidy = 5,
+                                  .id = 60, .kept = {5}},
+                           given = {.cut = 7, .settle = 7, .round = 10, .write = 6, .done = 6,
+                                    .tidy = 6, .id = 70, .kept = {6, 5}, .over = true},
+                           none = {0};
+    const struct cut_mark marks[] = {{.held = 8, .settled = 11}, {.held = 7, .written = 9},
+                                     {.failed = 4, .settled = 12}};
+    struct cut_order o = cut_goes_on(&row, &none, marks, 0);
+    ck_assert(o.cut == 6 && o.done == 6 && o.write == 5 && o.round == 9 && o.id == 60 && !o.over);
+    o = cut_goes_on(&row, &given, marks, 0);
+    ck_assert(o.cut == 7 && o.done == 7 && o.settle == 7 && o.round == 10 && o.write == 6);
+    ck_assert(o.id == 70 && o.tidy == 6 && o.kept[1] == 5 && o.over);
+    o = cut_goes_on(&given, &row, marks, 0);
+    ck_assert(o.cut == 7 && o.id == 70 && o.tidy == 6 && o.kept[1] == 5);
+    o = cut_goes_on(&row, &given, marks, 1);
+    ck_assert(o.cut == 8 && o.done == 8 && o.round == 11);
+    o = cut_goes_on(&row, &given, marks, N(marks));
+    ck_assert(o.cut == 9 && o.done == 9 && o.round == 12 && o.write == 6);
+    for (int k = 0; k < N(marks); k++) {        /* nobody acts on it but to let go */
+        struct cut_self self = {.tidied = 6, .holds = marks[k].held, .led = true};
+        o.over = false;
+        ck_assert_int_eq(cut_act(&o, &marks[k], &self), self.holds ? CUT_RELEASES : CUT_RESTS);
+    }
+}
+END_TEST
+
 /* By their marks ranks have left, or do not come. */
 START_TEST(ranks_that_have_left_lead_no_more)
 {
@@ -1311,6 +1340,7 @@ int main(void)
     tcase_add_test(cuts, who_has_no_rows_is_waited_for_while_it_is_there);
     tcase_add_test(cuts, a_rank_that_is_not_led_lets_go);
     tcase_add_test(cuts, a_leader_is_replaced);
+    tcase_add_test(cuts, no_number_comes_twice);
     tcase_add_test(cuts, ranks_that_have_left_lead_no_more);
     tcase_add_test(cuts, orders_and_marks_travel_as_floats);
     return run_cases(shards, grown, cuts, NULL);

@@ -411,7 +411,7 @@ START_TEST(the_others_train_what_a_dead_one_had)
 {
     struct train_options o = of_job();
     struct train_result r;
-    o.epochs = 8;
+    o.epochs = 4;
     for (int k = 0; k < TRAINERS; k++) {
         each_batch_us = k == 2 ? 20000 : 2000;
         begin_one(&o, k);

@@ -509,17 +509,24 @@ struct notes {
     pthread_mutex_t lock;       /* of the rest */
     int n;
     struct fabric_note list[NOTES];
-    /* a bit for each rank that has gone before its end and has not come again: without
-       descant_part, or after it; relaxed */
-    _Atomic uint64_t gone[NOTES_RANKS / 64], left[NOTES_RANKS / 64];
+    /* of each rank: its life, and three bits (notes.c). Set under the lock; any thread
+       reads, relaxed */
+    _Atomic uint32_t lives[NOTES_RANKS];
+};
+
+/* What the notes so far say of a rank. */
+struct rank_life {
+    uint32_t life;              /* processes of that rank before this one have ended */
+    bool ended;                 /* this one has, too: */
+    bool lost;                  /* before its end, and without descant_part; */
+    bool parted;                /* before its end, after descant_part */
 };
 
 void notes_init(struct notes *notes);
 void notes_fini(struct notes *notes);
 /* NULL is allowed */
 void notes_add(struct notes *notes, enum descant_event_kind kind, int rank);
-bool notes_is_gone(const struct notes *notes, int rank);    /* any thread */
-bool notes_is_left(const struct notes *notes, int rank);    /* any thread */
+struct rank_life notes_life(const struct notes *notes, int rank);   /* any thread */
 void notes_ring(struct notes *notes);
 /* out: room for NOTES; returns how many */
 int notes_take(struct notes *notes, struct fabric_note *out);

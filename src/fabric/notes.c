@@ -33,43 +33,40 @@ static struct fabric_note *find(struct notes *notes, enum descant_event_kind kin
     return &notes->list[notes->n++];
 }
 
+enum { LIFE_ENDED = 1, LIFE_LOST = 2, LIFE_PARTED = 4, LIFE_NEXT = 8 };
+
+/* Those that are there from the start were never JOINED. */
 static void mark(struct notes *notes, enum descant_event_kind kind, int rank)
 {
-    uint64_t bit = UINT64_C(1) << rank % 64;
-    _Atomic uint64_t *gone = &notes->gone[rank / 64], *left = &notes->left[rank / 64];
+    _Atomic uint32_t *life = &notes->lives[rank];
+    uint32_t was = atomic_load_explicit(life, memory_order_relaxed), is = was;
 
-    if (kind == DESCANT_EVENT_JOINED) {
-        atomic_fetch_and_explicit(gone, ~bit, memory_order_relaxed);
-        atomic_fetch_and_explicit(left, ~bit, memory_order_relaxed);
-    } else if (kind == DESCANT_EVENT_LEFT) {
-        atomic_fetch_or_explicit(left, bit, memory_order_relaxed);
-    } else if (kind == DESCANT_EVENT_LOST || kind == DESCANT_EVENT_UNFINISHED) {
-        atomic_fetch_or_explicit(gone, bit, memory_order_relaxed);
-    }
+    if (kind == DESCANT_EVENT_LOST || kind == DESCANT_EVENT_UNFINISHED)
+        is |= LIFE_ENDED | LIFE_LOST;
+    else if (kind == DESCANT_EVENT_LEFT)
+        is |= LIFE_ENDED | LIFE_PARTED;
+    else if (kind == DESCANT_EVENT_FINISHED)
+        is |= LIFE_ENDED;
+    else if (kind == DESCANT_EVENT_JOINED && was & LIFE_ENDED)
+        is = (was / LIFE_NEXT + 1) * LIFE_NEXT;
+    atomic_store_explicit(life, is, memory_order_relaxed);
 }
 
-static bool has(const _Atomic uint64_t *bits, int rank)
+struct rank_life notes_life(const struct notes *notes, int rank)
 {
-    return atomic_load_explicit(&bits[rank / 64], memory_order_relaxed) >> rank % 64 & 1;
-}
+    uint32_t is = atomic_load_explicit(&notes->lives[rank], memory_order_relaxed);
 
-bool notes_is_gone(const struct notes *notes, int rank)
-{
-    return has(notes->gone, rank);
-}
-
-bool notes_is_left(const struct notes *notes, int rank)
-{
-    return has(notes->left, rank);
+    return (struct rank_life){.life = is / LIFE_NEXT, .ended = is & LIFE_ENDED,
+                              .lost = is & LIFE_LOST, .parted = is & LIFE_PARTED};
 }
 
 void notes_add(struct notes *notes, enum descant_event_kind kind, int rank)
 {
     if (notes == NULL)
         return;
+    pthread_mutex_lock(&notes->lock);
     if (rank >= 0 && rank < NOTES_RANKS)
         mark(notes, kind, rank);
-    pthread_mutex_lock(&notes->lock);
     find(notes, kind, rank)->count++;
     pthread_mutex_unlock(&notes->lock);
     notes_ring(notes);

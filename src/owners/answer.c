@@ -6,10 +6,13 @@
 #include <math.h>
 #include <string.h>
 
+const char *const ask_elsewhere = "it asks for a row that is another rank's";
+
 const char *ask_read(struct service *s, const unsigned char *message, size_t bytes,
                      struct read_ask *ask)
 {
     const struct ask_head *head = &ask->head;
+    bool elsewhere = false;
 
     if (bytes > ASK_BYTES || bytes < sizeof *head)
         return "what it asks is longer than an ask, or shorter than its head";
@@ -28,12 +31,27 @@ const char *ask_read(struct service *s, const unsigned char *message, size_t byt
     for (size_t k = 0; k < n; k++) {
         s->asked[k] = 0;
         memcpy(&s->asked[k], message + sizeof *head + k * id, id);
-        if (!owned_has(ask->table, s->asked[k]) ||
-            !moves_serves(s, owned_slice(ask->table, s->asked[k])))
-            return "it asks for a row that is another rank's";
+        if (!owned_has(ask->table, s->asked[k]))
+            return "it asks for a row that there is not";
+        elsewhere |= !moves_serves(s, owned_slice(ask->table, s->asked[k]));
     }
     ask->gradients = message + sizeof *head + n * id;
-    return NULL;
+    return elsewhere ? ask_elsewhere : NULL;
+}
+
+void ask_keep_own(struct service *s, unsigned char *message, struct read_ask *ask)
+{
+    size_t row = owned_row_bytes(ask->table), n = 0;
+    unsigned char *gradients = message + (ask->gradients - message);
+
+    for (size_t k = 0; k < ask->head.n; k++) {
+        if (!moves_serves(s, owned_slice(ask->table, s->asked[k])))
+            continue;
+        s->asked[n] = s->asked[k];
+        memmove(gradients + n * row, gradients + k * row, row);
+        n++;
+    }
+    ask->head.n = (uint32_t)n;
 }
 
 static void answer_records(struct service *s, const struct read_ask *ask,

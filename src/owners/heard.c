@@ -2,6 +2,7 @@
 /* Others say that slices come and go (moves.h): this rank follows. */
 #include "owners/moves.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -68,12 +69,13 @@ static bool hear_claim(struct service *s, int from, const struct moves_entry *e)
     return moves_settle(s, e->slice);
 }
 
-/* This rank is the replica of the slice, and goes on with it, if it has all of it. */
+/* This rank is the replica of the slice, and goes on with it, if it has all of it. An
+ * owner that is not there yet cannot hear the answer, and waits for none (hear_end). */
 static bool join(struct service *s, int from, const struct moves_entry *e, bool changed)
 {
     struct moving *of = &s->moves->slices[e->slice];
 
-    if (!changed || of->from != from || !of->complete)
+    if (!changed || of->from != from || !of->complete || !s->peers[e->rank].there)
         return moves_say(s, e->rank, ASK_REFUSED, e, 1, 0, 0);
     moves_comes(s, e->slice, e->rank);
     of->complete = of->joined = true;
@@ -137,21 +139,22 @@ static bool wants_no_more(struct service *s)
 }
 
 static bool hear_begin(struct service *s, int from, const struct moves_entry *e,
-                       bool replica)
+                       bool replica, int number)
 {
     struct moving *of = &s->moves->slices[e->slice];
 
     if (e->epoch < s->map.epoch[e->slice] ||    /* it has given it away since then */
         (of->from != NOBODY && e->epoch < of->begun))
-        return moves_say(s, from, ASK_REFUSED, e, 1, 0, 0);
+        return moves_say(s, from, ASK_REFUSED, e, 1, 0, number);
     of->joined = false;
     of->begun = e->epoch;
+    of->number = number;
     if (of->from == from)               /* all that it has, or newer, comes again */
         return true;
     if (of->from != NOBODY)
         moves_give_part(s, e->slice);
     if (moves_serves(s, e->slice) || atomic_load(&s->moves->leaves))
-        return moves_say(s, from, ASK_REFUSED, e, 1, 0, 0);
+        return moves_say(s, from, ASK_REFUSED, e, 1, 0, number);
     if (moves_take_part(s, e->slice)) {
         moves_comes(s, e->slice, from);
         return true;
@@ -160,26 +163,20 @@ static bool hear_begin(struct service *s, int from, const struct moves_entry *e,
         log_say(&s->log, DESCANT_WARNING, "no memory for more rows of tables, of which "
                 "rank %d has %s", from, replica ? "no replica here now" : "to keep some");
     s->moves->said = true;
-    return moves_say(s, from, ASK_REFUSED, e, 1, 0, 0) && (replica || wants_no_more(s));
+    return moves_say(s, from, ASK_REFUSED, e, 1, 0, number) &&
+           (replica || wants_no_more(s));
 }
 
-static const char *hear_rows(struct service *s, int from, const unsigned char *message,
-                             size_t bytes)
+/* n rows of a table, and their records. */
+static const char *set_rows(struct service *s, int from, struct owned *table, size_t n,
+                            const unsigned char *rows)
 {
-    struct ask_head head;
+    size_t record = table->record * sizeof(float);
+    const unsigned char *records = rows + n * sizeof(uint64_t);
     uint64_t row;
 
-    memcpy(&head, message, sizeof head);
-    if (head.table >= s->n_tables)
-        return "it sends rows of no table that there is";
-    struct owned *table = &s->tables[head.table];
-    size_t record = table->record * sizeof(float), each = sizeof row + record;
-    if (head.n == 0 || head.n > ASK_BYTES / each || bytes != sizeof head + head.n * each)
-        return "it sends another number of rows than it names";
-    const unsigned char *ids = message + sizeof head;
-    const unsigned char *records = ids + head.n * sizeof row;
-    for (size_t k = 0; k < head.n; k++) {
-        memcpy(&row, ids + k * sizeof row, sizeof row);
+    for (size_t k = 0; k < n; k++) {
+        memcpy(&row, rows + k * sizeof row, sizeof row);
         if (!owned_has(table, row))
             return "it sends a row that there is not";
         if (s->moves->slices[owned_slice(table, row)].from != from)
@@ -190,6 +187,32 @@ static const char *hear_rows(struct service *s, int from, const unsigned char *m
     return NULL;
 }
 
+static const char *hear_rows(struct service *s, int from, const unsigned char *message,
+                             size_t bytes)
+{
+    const unsigned char *at = message + sizeof(struct ask_head), *end = message + bytes;
+    struct ask_head head;
+    struct moves_part part;
+    const char *why = NULL;
+
+    memcpy(&head, message, sizeof head);
+    for (uint32_t k = 0; !why && k < head.n; k++) {
+        if ((size_t)(end - at) < sizeof part)
+            return "it sends fewer parts than it names";
+        memcpy(&part, at, sizeof part);
+        at += sizeof part;
+        if (part.table >= (uint32_t)s->n_tables)
+            return "it sends rows of no table that there is";
+        struct owned *table = &s->tables[part.table];
+        size_t each = sizeof(uint64_t) + table->record * sizeof(float);
+        if (part.n == 0 || part.n > (size_t)(end - at) / each)
+            return "it sends another number of rows than it names";
+        why = set_rows(s, from, table, part.n, at);
+        at += part.n * each;
+    }
+    return why || at == end ? why : "it sends more than it names";
+}
+
 static bool hear_complete(struct service *s, int from, const struct moves_entry *e)
 {
     struct moving *of = &s->moves->slices[e->slice];
@@ -197,11 +220,12 @@ static bool hear_complete(struct service *s, int from, const struct moves_entry 
     if (of->from != from)
         return true;
     of->complete = true;
-    return moves_say(s, from, ASK_FOLLOWED, e, 1, 0, 0);
+    return moves_say(s, from, ASK_FOLLOWED, e, 1, 0, of->number);
 }
 
 /* The slice is this rank's. Its callers may use it when their own FENCE has come. Its
- * replica is to join, if it is the process that the giver knew. */
+ * replica is to join, if it is the process that the giver knew, and has met this rank: it
+ * has, once its MAP has come. */
 static bool hear_end(struct service *s, int from, const struct moves_entry *e,
                      int replica, const char **no_ask)
 {
@@ -215,15 +239,16 @@ static bool hear_end(struct service *s, int from, const struct moves_entry *e,
     }
     own.generation = s->place.generation;
     moves_comes(s, e->slice, NOBODY);
-    struct follow *joins = &of->to[TO_OLD];
-    *joins = (struct follow){.rank = replica, .state = FOLLOW_JOINS};
-    if (of->early.rank == replica && of->early_of == e->epoch)
-        *joins = of->early;
-    of->early.rank = NOBODY;
-    if (replica == s->rank || !s->peers[replica].there ||
-        s->peers[replica].generation != e->generation || joins->state == FOLLOW_REFUSED)
-        joins->rank = NOBODY;
-    if (joins->rank != NOBODY && !moves_note_changes(s, e->slice))
+    bool early = of->early == replica && of->early_of == e->epoch;
+    const struct owners_peer *other = &s->peers[replica];
+    bool joins = replica != s->rank && other->there && other->mapped &&
+                 other->generation == e->generation && (!early || of->early_joins);
+    of->early = NOBODY;
+    memset(of->to, 0, sizeof of->to);
+    if (joins)
+        of->to[0] = (struct follow){.rank = replica, .roles = TO_OLD,
+                                    .state = early ? FOLLOW_FOLLOWS : FOLLOW_JOINS};
+    if (joins && !moves_note_changes(s, e->slice))
         return false;
     if (!moves_change_to(s, &own, true))        /* shut: serves nothing */
         return false;
@@ -252,13 +277,13 @@ static bool hear_one(struct service *s, int from, const struct ask_head *head,
     case ASK_CLAIM:
         return hear_claim(s, from, e) && moves_say(s, from, ASK_FENCE, e, 1, 0, 0);
     case ASK_BEGIN:
-        return hear_begin(s, from, e, head->rate > 0);
+        return hear_begin(s, from, e, head->rate > 0, (int)head->of);
     case ASK_COMPLETE:
         return hear_complete(s, from, e);
     case ASK_FOLLOWED:
-        return moves_followed(s, from, e);
+        return moves_followed(s, from, e, (int)head->of);
     case ASK_REFUSED:
-        moves_refused(s, from, e);
+        moves_refused(s, from, e, (int)head->of);
         break;
     case ASK_DROP:
         if (of->from == from)
@@ -312,8 +337,10 @@ bool moves_heard(struct service *s, int rank, const unsigned char *message, size
         return *no_ask == NULL;
     }
     shares = head.kind == ASK_MAP || head.kind == ASK_SHARE;
+    bool numbered = head.kind == ASK_BEGIN || head.kind == ASK_FOLLOWED ||
+                    head.kind == ASK_REFUSED;
     if (head.n > OWNED_SLICES || bytes != sizeof head + head.n * sizeof e ||
-        head.of > OWNED_SLICES ||
+        head.of > (numbered ? INT_MAX : OWNED_SLICES) ||
         (shares && !(head.rate >= 0 && head.rate <= 1e9f)))
         *no_ask = "it says of slices what cannot be";
     for (size_t k = 0; !*no_ask && good && k < head.n; k++) {

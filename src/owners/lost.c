@@ -3,9 +3,12 @@
  * (moves.h). */
 #include "owners/moves.h"
 
+#include "fabric/fabric.h"
+
 #include <string.h>
 
 #define CLAIM_NS UINT64_C(10000000000)  /* for a slice without an owner */
+#define LOOK_NS UINT64_C(100000000)     /* until the next look for these */
 
 static bool claim(struct service *s, int slice)
 {
@@ -82,18 +85,18 @@ static bool let_go(struct service *s, int slice, int rank)
     uint64_t bit = UINT64_C(1) << slice % 64;
     bool good = true, gave = of->giver == rank && s->map.owner[slice] == s->rank;
 
-    for (int k = 0; good && k < TO_ALL; k++) {
+    for (int k = 0; good && k < TO_MOST; k++) {
         struct follow *f = &of->to[k];
-        if (gave && f->rank != NOBODY && f->rank != rank && f->state == FOLLOW_JOINS) {
+        if (gave && f->roles && f->rank != rank && f->state == FOLLOW_JOINS) {
             good = moves_say(s, f->rank, ASK_DROP, &entry, 1, 0, 0);
-            f->rank = NOBODY;
+            f->roles = 0;
         }
-        f->rank = f->rank == rank ? NOBODY : f->rank;
+        f->roles = f->rank == rank ? 0 : f->roles;
     }
     if (gave)
         of->giver = NOBODY;
-    if (of->early.rank == rank)
-        of->early.rank = NOBODY;
+    if (of->early == rank)
+        of->early = NOBODY;
     if (of->from == rank)
         moves_give_part(s, slice);
     if (!good || !(*owes & bit))
@@ -120,7 +123,7 @@ static bool let_all_go(struct service *s, int rank, bool *lost)
             of->owner_is = peer->generation;
         of->says = of->says == rank ? NOBODY : of->says;
         of->claims = of->claims == rank ? NOBODY : of->claims;
-        of->unsure |= of->giver == rank && s->map.shut[slice] && !peer->done;
+        of->unsure |= of->giver == rank && s->map.shut[slice] && !peer->ended;
         good = moves_settle(s, slice) && let_go(s, slice, rank);
         *lost |= !(m->follow_s > 0) && s->map.owner[slice] == rank &&
                  moves_orphan(s, slice);
@@ -135,17 +138,18 @@ bool service_loses(struct service *s, int rank)
                         "tables: start again from a checkpoint", rank);
 }
 
-/* An owner that goes before it is done has rows with it. */
+/* One that goes before it has ended in order has its rows with it; where both ranks were
+ * done, this one needs none of them. */
 bool service_goes(struct service *s, int rank)
 {
     struct owners_peer *peer = &s->peers[rank];
-    bool lost = owned_slices(&s->map, rank) > 0 && !peer->done;
+    bool lost = owned_slices(&s->map, rank) > 0;
 
     peer->there = peer->mapped = false;
     peer->gone = true;
     if (s->moves && !let_all_go(s, rank, &lost))
         return false;
-    if (lost)
+    if (lost && !peer->ended && !(peer->done && s->done))
         return service_loses(s, rank);
     return service_works(s, s->link->type->forget(s->link, rank, LINK_PEER));
 }
@@ -153,22 +157,44 @@ bool service_goes(struct service *s, int rank)
 bool service_lose(struct service *s, int rank)
 {
     const struct owners_peer *peer = &s->peers[rank];
-    bool known = peer->done || (peer->gone && !peer->there);
+    bool known = peer->ended || (peer->gone && !peer->there);
     bool matters = s->moves || owned_slices(&s->map, rank) > 0;
 
     return rank == s->rank || known || !matters || service_goes(s, rank);
 }
 
+/* Where the link has met more processes since then than the job has, it is ahead, and the
+ * job speaks of an older one. */
+bool owners_is_lost(struct owners_known *known, struct rank_life life, uint32_t came,
+                    uint64_t now_ns)
+{
+    uint32_t lives = life.life + 1;
+    uint64_t since_ns = !life.parted ? 0 : known->parted_ns ? known->parted_ns : now_ns;
+    bool over = life.lost || (life.parted && now_ns - since_ns >= OWNERS_PARTED_NS);
+
+    if (!life.ended && came > known->came &&
+        came - known->came <= lives - known->lives)
+        *known = (struct owners_known){.came = came, .lives = lives};
+    known->parted_ns = since_ns;
+    return over && known->came == came;
+}
+
 bool moves_wait_for_claims(struct service *s, uint64_t now_ns)
 {
     struct moves *m = s->moves;
-    int lost = NOBODY;
 
-    for (int slice = 0; m->shut && slice < OWNED_SLICES; slice++)
-        if (s->map.shut[slice] && (m->slices[slice].unsure || moves_orphan(s, slice)))
-            lost = s->map.owner[slice];
-    m->waits_ns = lost == NOBODY ? 0 : m->waits_ns ? m->waits_ns : now_ns;
-    return lost == NOBODY || now_ns - m->waits_ns < CLAIM_NS ||
-           service_fail(s, DESCANT_ENDED, "rank %d has gone, and no rank has taken its "
-                        "rows of the tables: start again from a checkpoint", lost);
+    if (m->shut == 0 || s->done || now_ns < m->looks_ns)
+        return true;
+    m->looks_ns = now_ns + LOOK_NS;
+    for (int slice = 0; slice < OWNED_SLICES; slice++) {
+        struct moving *of = &m->slices[slice];
+        if (!s->map.shut[slice] || !(of->unsure || moves_orphan(s, slice)))
+            continue;
+        of->waits_ns = of->waits_ns ? of->waits_ns : now_ns;
+        if (now_ns - of->waits_ns >= CLAIM_NS)
+            return service_fail(s, DESCANT_ENDED, "rank %d has gone, and no rank has "
+                                "taken its rows of the tables: start again from a "
+                                "checkpoint", s->map.owner[slice]);
+    }
+    return true;
 }

@@ -5,10 +5,6 @@
 
 #include <string.h>
 
-#define AGAIN_NS UINT64_C(50000000)     /* until what was refused is offered again */
-
-enum { MESSAGES = 2 };                  /* of rows, in a turn */
-
 /* --- begin and end --- */
 
 bool moves_init(struct service *s, const struct moves_options *options)
@@ -18,14 +14,14 @@ bool moves_init(struct service *s, const struct moves_options *options)
     if (!m)
         return false;
     m->peers = memory_take_array((size_t)s->place.size, sizeof *m->peers);
+    m->message = memory_take(ASK_BYTES);
     m->records = memory_take(ASK_BYTES);
     m->rows = memory_take(ASK_BYTES);
     m->last = &m->held;
     m->follow_s = options->follow_s;
     m->late = options->late;
-    m->sweep = OWNED_SLICES;
     m->plan = true;
-    if (!m->peers || !m->records || !m->rows)
+    if (!m->peers || !m->message || !m->records || !m->rows)
         return false;
     /* late: those of the start that have not left will say so */
     for (int k = 0; k < options->n && k < s->place.size; k++)
@@ -34,8 +30,7 @@ bool moves_init(struct service *s, const struct moves_options *options)
     m->peers[s->rank] = (struct moves_peer){.share = options->share, .counts = true};
     for (int slice = 0; slice < OWNED_SLICES; slice++) {
         struct moving *of = &m->slices[slice];
-        of->from = of->giver = of->says = of->claims = of->early.rank = NOBODY;
-        of->to[TO_MOVE].rank = of->to[TO_FOLLOW].rank = of->to[TO_OLD].rank = NOBODY;
+        of->from = of->giver = of->says = of->claims = of->early = NOBODY;
         if (s->map.owner[slice] != s->rank)
             continue;
         /* late: another process had it, and who has it now will say so */
@@ -53,6 +48,7 @@ void moves_fini(struct service *s)
     if (!m)
         return;
     memory_give(m->peers);
+    memory_give(m->message);
     memory_give(m->records);
     memory_give(m->rows);
     memory_give(m);
@@ -66,26 +62,22 @@ static double own_share(const struct service *s)
 
 bool moves_come(struct service *s, int rank)
 {
-    struct moves_entry moved[OWNED_SLICES], open[OWNED_SLICES], unsure[OWNED_SLICES],
-        joined[OWNED_SLICES];
+    struct moves_entry moved[OWNED_SLICES], open[OWNED_SLICES], unsure[OWNED_SLICES];
     struct moves_peer *peer = &s->moves->peers[rank];
-    int n = 0, n_open = 0, n_unsure = 0, n_joined = 0;
+    int n = 0, n_open = 0, n_unsure = 0;
 
     for (int slice = 0; slice < OWNED_SLICES; slice++) {
-        const struct moving *of = &s->moves->slices[slice];
-        if (of->joined && of->from == rank)
-            joined[n_joined++] = moves_entry_of(s, slice);
         bool sure = !s->map.shut[slice] || s->map.owner[slice] == s->rank;
         if (s->map.epoch[slice])
             *(sure ? &moved[n++] : &unsure[n_unsure++]) = moves_entry_of(s, slice);
         if (peer->opens[slice / 64] >> slice % 64 & 1 && s->map.owner[slice] == s->rank)
             open[n_open++] = moves_entry_of(s, slice);
     }
-    *peer = (struct moves_peer){.counts = peer->counts, .share = peer->share};
+    memset(peer->owes, 0, sizeof peer->owes);
+    memset(peer->opens, 0, sizeof peer->opens);
     return moves_say(s, rank, ASK_UNSURE, unsure, n_unsure, 0, 0) &&
            moves_say(s, rank, ASK_MAP, moved, n, (float)own_share(s), s->moves->late) &&
-           moves_say(s, rank, ASK_OPEN, open, n_open, 0, 0) &&
-           moves_say(s, rank, ASK_FOLLOWED, joined, n_joined, 0, 0);
+           moves_say(s, rank, ASK_OPEN, open, n_open, 0, 0);
 }
 
 /* --- who is to have what --- */
@@ -122,60 +114,6 @@ static int neighbour(const struct service *s, int but)
     return found;
 }
 
-/* The same rank gets the rows for another reason, too. */
-static struct follow *same_as(struct moving *of, int which)
-{
-    for (int k = 0; k < TO_ALL; k++)
-        if (k != which && of->to[k].rank == of->to[which].rank)
-            return &of->to[k];
-    return NULL;
-}
-
-static bool drop(struct service *s, int slice, int which)
-{
-    struct moving *of = &s->moves->slices[slice];
-    struct moves_entry entry = moves_entry_of(s, slice);
-    int rank = of->to[which].rank;
-    struct follow *same = same_as(of, which);
-
-    if (rank != NOBODY && same && same->state == FOLLOW_ENDS)
-        *same = of->to[which];          /* which goes on with the copy */
-    of->to[which].rank = NOBODY;
-    return rank == NOBODY || same || moves_say(s, rank, ASK_DROP, &entry, 1, 0, 0);
-}
-
-/* A replica stays until the next one is there. */
-static bool set_follow(struct service *s, int slice, int which, int rank)
-{
-    struct moving *of = &s->moves->slices[slice];
-    struct follow *f = &of->to[which];
-    bool stays = which == TO_FOLLOW && rank != NOBODY && f->state == FOLLOW_FOLLOWS;
-
-    if (f->rank == rank)
-        return true;
-    if (f->rank != NOBODY && stays) {
-        if (!drop(s, slice, TO_OLD))
-            return false;
-        of->to[TO_OLD] = *f;
-        f->rank = NOBODY;
-    }
-    if (!drop(s, slice, which))
-        return false;
-    *f = (struct follow){.rank = rank};
-    struct follow *same = same_as(of, which);
-    if (rank != NOBODY && same)         /* it has its rows, or gets them */
-        f->state = same->state == FOLLOW_FOLLOWS || same->state == FOLLOW_JOINS
-                       ? same->state : FOLLOW_ENDS;
-    s->moves->rests = false;
-    return rank != NOBODY || which != TO_FOLLOW || drop(s, slice, TO_OLD);
-}
-
-static void forget_followers(struct moving *of)
-{
-    for (int k = 0; k < TO_ALL; k++)
-        of->to[k].rank = NOBODY;
-}
-
 static bool plan(struct service *s)
 {
     struct moves *m = s->moves;
@@ -198,141 +136,22 @@ static bool plan(struct service *s)
         bool settled = of->giver == NOBODY;
         int to = sum > 0 && moves && settled ? target[slice] : NOBODY;
         if (s->map.owner[slice] != s->rank) {
-            forget_followers(of);
+            moves_forget_followers(of);
             continue;
         }
         if (s->map.shut[slice] || of->owed > 0)
             continue;
         to = to != s->rank && to != NOBODY && takes(s, to) ? to : NOBODY;
+        const struct follow *now = moves_with_role(of, TO_FOLLOW);
         int follows = !(m->follow_s > 0) ? NOBODY
-                      : still            ? of->to[TO_FOLLOW].rank
-                                         : neighbour(s, to);
-        good = set_follow(s, slice, TO_FOLLOW, follows) &&
-               set_follow(s, slice, TO_MOVE, to);
+                      : !still           ? neighbour(s, to)
+                      : now              ? now->rank
+                                         : NOBODY;
+        good = moves_set_role(s, slice, TO_FOLLOW, follows) &&
+               moves_set_role(s, slice, TO_MOVE, to);
     }
     m->plan = false;
     return good;
-}
-
-/* --- rows that are sent --- */
-
-static size_t most_of(const struct owned *table)
-{
-    return (ASK_BYTES - sizeof(struct ask_head)) /
-           (sizeof(uint64_t) + table->record * sizeof(float));
-}
-
-/* m->rows and records. */
-static bool send_rows(struct service *s, int rank, int table, size_t n)
-{
-    const struct owned *of = &s->tables[table];
-    struct ask_head head = {.kind = ASK_SET, .n = (uint32_t)n, .table = (uint16_t)table};
-    size_t ids = n * sizeof(uint64_t), records = n * of->record * sizeof(float);
-    struct ask *ask;
-
-    if (!s->peers[rank].there || n == 0)
-        return true;
-    ask = moves_ask(s, rank, ASK_SET, sizeof head + ids + records);
-    if (!ask)
-        return false;
-    memcpy(ask->message, &head, sizeof head);
-    memcpy(ask->message + sizeof head, s->moves->rows, ids);
-    memcpy(ask->message + sizeof head + ids, s->moves->records, records);
-    s->moves->queued += ask_room(ask);
-    owners_count(&s->stats.moved, n);
-    return ask_send(s, ask);
-}
-
-static bool has_begun(const struct follow *f)
-{
-    return f->rank != NOBODY && (f->state == FOLLOW_COPIES || f->state == FOLLOW_ENDS ||
-                                 f->state == FOLLOW_FOLLOWS);
-}
-
-/* One of them is in that state. */
-static bool one_is(const struct moving *of, enum follow_state state)
-{
-    bool is = false;
-
-    for (int k = 0; k < TO_ALL; k++)
-        is |= of->to[k].rank != NOBODY && of->to[k].state == state;
-    return is;
-}
-
-/* Of those that are the same rank. */
-static bool is_first(const struct follow *to, int which)
-{
-    int first = 0;
-
-    while (to[first].rank != to[which].rank || !has_begun(&to[first]))
-        first++;
-    return first == which;
-}
-
-/* The rows of a slice that have changed, to all that have begun to get it. */
-static bool send_changed(struct service *s, int slice)
-{
-    struct moves *m = s->moves;
-    const struct follow *to = m->slices[slice].to;
-    bool good = true;
-
-    for (int k = 0; good && k < s->n_tables; k++) {
-        size_t at = 0, most = most_of(&s->tables[k]), n = most;
-        if (!s->tables[k].parts[slice].dirty)
-            continue;
-        while (good && n == most) {
-            n = owned_part_next(&s->tables[k], slice, true, &at, most, m->rows,
-                                m->records);
-            for (int i = 0; good && i < TO_ALL; i++)
-                if (has_begun(&to[i]) && is_first(to, i))
-                    good = send_rows(s, to[i].rank, k, n);
-        }
-    }
-    return good;
-}
-
-bool moves_note_changes(struct service *s, int slice)
-{
-    bool good = true;
-
-    pthread_rwlock_wrlock(&s->gate);
-    for (int k = 0; good && k < s->n_tables; k++)
-        good = owned_part_follow(&s->tables[k], slice);
-    pthread_rwlock_unlock(&s->gate);
-    return good || service_fail(s, DESCANT_MEMORY,
-                                "no memory to note which rows change");
-}
-
-static bool begin(struct service *s, int slice, struct follow *f, bool replica)
-{
-    struct moves_entry entry = moves_entry_of(s, slice);
-
-    if (!moves_note_changes(s, slice))
-        return false;
-    *f = (struct follow){.rank = f->rank, .state = FOLLOW_COPIES};
-    return moves_say(s, f->rank, ASK_BEGIN, &entry, 1, replica, 0);
-}
-
-static bool copy_some(struct service *s, int slice, struct follow *f)
-{
-    struct moves *m = s->moves;
-    struct moves_entry entry = moves_entry_of(s, slice);
-
-    for (int k = 0; k < MESSAGES && f->table < s->n_tables; k++) {
-        size_t most = most_of(&s->tables[f->table]);
-        size_t n = owned_part_next(&s->tables[f->table], slice, false, &f->at, most,
-                                   m->rows, m->records);
-        if (!send_rows(s, f->rank, f->table, n))
-            return false;
-        if (n < most) {
-            f->table++;
-            f->at = 0;
-        }
-    }
-    if (f->table < s->n_tables)
-        return true;
-    f->state = FOLLOW_ENDS;
-    return send_changed(s, slice) && moves_say(s, f->rank, ASK_COMPLETE, &entry, 1, 0, 0);
 }
 
 /* --- a slice is given away --- */
@@ -383,29 +202,41 @@ static void let_copies_age(struct service *s)
 }
 
 /* The rank that has a whole replica, and goes on with it; `to`: there is none. */
-static int replica_of(const struct moving *of, int to)
+static int replica_of(struct moving *of, int to)
 {
-    for (int k = TO_FOLLOW; k < TO_ALL; k++)
-        if (of->to[k].rank != NOBODY && of->to[k].state == FOLLOW_FOLLOWS)
-            return of->to[k].rank;
-    return to;
+    const struct follow *next = moves_with_role(of, TO_FOLLOW);
+    const struct follow *old = moves_with_role(of, TO_OLD);
+
+    return next && next->state == FOLLOW_FOLLOWS  ? next->rank
+           : old && old->state == FOLLOW_FOLLOWS ? old->rank
+                                                 : to;
+}
+
+/* The slice goes to its own replica: first another rank is to have a whole one. */
+static bool lacks_replica(struct moving *of)
+{
+    const struct follow *next = moves_with_role(of, TO_FOLLOW);
+    const struct follow *to = moves_with_role(of, TO_MOVE);
+
+    return to->roles & TO_OLD && next && next->state != FOLLOW_FOLLOWS &&
+           next->state != FOLLOW_REFUSED;
 }
 
 static bool give(struct service *s, int slice)
 {
     struct moving *of = &s->moves->slices[slice];
-    int to = of->to[TO_MOVE].rank, replica = replica_of(of, to);
+    int to = moves_with_role(of, TO_MOVE)->rank, replica = replica_of(of, to);
     struct moves_entry moved = {(uint16_t)slice, (uint16_t)to, s->map.epoch[slice] + 2,
                                 s->peers[to].generation};
     struct moves_entry end = moved;
 
     end.generation = s->peers[replica].generation;
     pthread_rwlock_wrlock(&s->gate);
-    bool good = send_changed(s, slice);
+    bool good = moves_send_changed(s, slice);
     moves_change_locked(s, &moved, true);
     let_copies_age(s);
     pthread_rwlock_unlock(&s->gate);
-    forget_followers(of);
+    moves_forget_followers(of);
     of->giver = s->rank;
     leave(s, slice);
     return good && moves_say(s, to, ASK_END, &end, 1, 0, replica) &&
@@ -415,7 +246,7 @@ static bool give(struct service *s, int slice)
 
 bool moves_yield(struct service *s, const struct moves_entry *e)
 {
-    forget_followers(&s->moves->slices[e->slice]);
+    moves_forget_followers(&s->moves->slices[e->slice]);
     if (!moves_change_to(s, e, false))
         return false;
     let_copies_age(s);
@@ -437,58 +268,6 @@ bool moves_fenced(struct service *s, int rank, const struct moves_entry *e)
     of->owed--;
     return (of_claim || moves_say(s, entry.rank, ASK_FENCED, &entry, 1, 0, rank)) &&
            moves_end_owed(s, e->slice);
-}
-
-/* It is of a gift that has not come yet. */
-static bool is_early(struct service *s, int rank, const struct moves_entry *e,
-                     enum follow_state state)
-{
-    struct moving *of = &s->moves->slices[e->slice];
-
-    if (e->epoch <= s->map.epoch[e->slice])
-        return false;
-    of->early = (struct follow){.rank = rank, .state = state};
-    of->early_of = e->epoch;
-    return true;
-}
-
-bool moves_followed(struct service *s, int rank, const struct moves_entry *e)
-{
-    struct moving *of = &s->moves->slices[e->slice];
-    struct moves_entry entry = moves_entry_of(s, e->slice);
-    bool knows = false;
-
-    if (is_early(s, rank, e, FOLLOW_FOLLOWS))
-        return true;
-    for (int k = 0; k < TO_ALL; k++) {
-        struct follow *f = &of->to[k];
-        knows |= f->rank == rank;
-        if (f->rank == rank && (f->state == FOLLOW_ENDS || f->state == FOLLOW_JOINS))
-            f->state = FOLLOW_FOLLOWS;
-    }
-    s->moves->rests = false;
-    if (!knows)
-        return moves_say(s, rank, ASK_DROP, &entry, 1, 0, 0);
-    return of->to[TO_FOLLOW].rank != rank || of->to[TO_FOLLOW].state != FOLLOW_FOLLOWS ||
-           drop(s, e->slice, TO_OLD);
-}
-
-void moves_refused(struct service *s, int rank, const struct moves_entry *e)
-{
-    struct moving *of = &s->moves->slices[e->slice];
-
-    if (is_early(s, rank, e, FOLLOW_REFUSED))
-        return;
-    for (int k = 0; k < TO_ALL; k++) {
-        struct follow *f = &of->to[k];
-        if (f->rank != rank || f->state == FOLLOW_FOLLOWS)
-            continue;
-        if (k == TO_OLD)
-            f->rank = NOBODY;
-        f->state = FOLLOW_REFUSED;
-    }
-    s->moves->refused = true;
-    s->moves->rests = false;
 }
 
 /* Those rows of the ask in s->asked whose slices rank `owner` has now. */
@@ -547,67 +326,41 @@ bool moves_pass_on(struct service *s, const struct read_ask *ask)
 
 /* --- a turn --- */
 
-/* The next slice that has something to be done. */
+/* The rank to which something of the slice is to be sent next; NULL. */
+static struct follow *next_of(const struct service *s, struct moving *of)
+{
+    struct follow *to = moves_with_role(of, TO_MOVE);
+
+    if (moves_one_is(of, FOLLOW_JOINS))
+        return NULL;
+    if (to && moves_has_room(s, to->rank, MOVES_QUEUED) &&
+        (to->state == FOLLOW_FOLLOWS ? !lacks_replica(of) : to->state <= FOLLOW_COPIES))
+        return to;
+    for (int k = 0; k < TO_MOST; k++)
+        if (of->to[k].roles && of->to[k].state <= FOLLOW_COPIES &&
+            moves_has_room(s, of->to[k].rank, MOVES_QUEUED))
+            return &of->to[k];
+    return NULL;
+}
+
+/* The next slice of which something is to be sent. */
 static bool go_on(struct service *s, bool *worked)
 {
     struct moves *m = s->moves;
 
     for (int k = 0; k < OWNED_SLICES; k++) {
         int slice = (m->at + k) % OWNED_SLICES;
-        struct moving *of = &m->slices[slice];
-        if (one_is(of, FOLLOW_JOINS))
+        struct follow *f = next_of(s, &m->slices[slice]);
+        if (!f)
             continue;
-        for (int i = 0; i < TO_ALL; i++) {
-            struct follow *f = &of->to[i];
-            if (f->rank == NOBODY || f->state == FOLLOW_ENDS ||
-                f->state == FOLLOW_REFUSED ||
-                (f->state == FOLLOW_FOLLOWS && i != TO_MOVE))
-                continue;
-            m->at = slice;
-            *worked = true;
-            return f->state == FOLLOW_BEGINS   ? begin(s, slice, f, i == TO_FOLLOW)
-                   : f->state == FOLLOW_COPIES ? copy_some(s, slice, f)
-                                               : give(s, slice);
-        }
+        m->at = slice;
+        *worked = true;
+        return f->state == FOLLOW_BEGINS   ? moves_begin(s, slice, f)
+               : f->state == FOLLOW_COPIES ? moves_copy_some(s, slice, f)
+                                           : give(s, slice);
     }
     m->rests = true;
     return true;
-}
-
-/* A part of the slices whose changed rows are due. These go before copies: they may fill
- * the queue beyond its bound, as what has changed is to come in time. */
-static bool sweep(struct service *s, uint64_t now_ns)
-{
-    struct moves *m = s->moves;
-    uint64_t due_ns = (uint64_t)(m->follow_s * 0.5e9);
-
-    if (m->sweep == OWNED_SLICES && now_ns - m->swept_ns >= due_ns) {
-        m->swept_ns = now_ns;
-        m->sweep = 0;
-    }
-    for (; m->sweep < OWNED_SLICES && m->queued < 2 * MOVES_QUEUED; m->sweep++) {
-        const struct moving *of = &m->slices[m->sweep];
-        if ((one_is(of, FOLLOW_FOLLOWS) || one_is(of, FOLLOW_ENDS)) &&
-            !send_changed(s, m->sweep))
-            return false;
-    }
-    return true;
-}
-
-/* Those that were refused are offered again. */
-static void offer_again(struct service *s, uint64_t now_ns)
-{
-    struct moves *m = s->moves;
-
-    m->refused_ns = m->refused && !m->refused_ns ? now_ns : m->refused_ns;
-    if (!m->refused || now_ns - m->refused_ns < AGAIN_NS)
-        return;
-    for (int slice = 0; slice < OWNED_SLICES; slice++)
-        for (int k = 0; k < TO_ALL; k++)
-            if (m->slices[slice].to[k].state == FOLLOW_REFUSED)
-                m->slices[slice].to[k].state = FOLLOW_BEGINS;
-    m->refused = m->rests = false;
-    m->refused_ns = 0;
 }
 
 bool moves_has(const struct service *s)
@@ -645,10 +398,10 @@ bool moves_turn(struct service *s, uint64_t now_ns, bool *worked)
         return false;
     if (!tell(s))
         return false;
-    offer_again(s, now_ns);
-    if (m->follow_s > 0 && !sweep(s, now_ns))
+    moves_offer_again(s, now_ns);
+    if (m->follow_s > 0 && !moves_sweep(s, now_ns))
         return false;
-    if (!m->rests && m->queued < MOVES_QUEUED && !go_on(s, worked))
+    if (!m->rests && !go_on(s, worked))
         return false;
     if (m->routes) {
         m->routes = false;

@@ -216,7 +216,7 @@ bool route_ended(struct service *s, struct ask *ask, const struct link_ended *en
     if (ask->lost)              /* without moves the service fails, as its caller sees */
         return !s->moves || route_anew(s, ask);
     if (s->moves && ask->kind == ASK_SET)
-        s->moves->queued -= ask_room(ask);
+        moves_unqueue(s, ask->owner, ask_room(ask));
     ask_done(s, ask);
     return true;
 }

@@ -78,6 +78,11 @@ static bool serve(struct service *s, const struct lane *lane, const char **no_as
         *lane->message >= ASK_SET)
         return moves_heard(s, lane->rank, lane->message, lane->bytes, no_ask);
     *no_ask = ask_read(s, lane->message, lane->bytes, &ask);
+    if (*no_ask == ask_elsewhere && s->moves && ask.head.kind == ASK_PUSH &&
+        !moves_early(s, lane->message, lane->bytes)) {
+        ask_keep_own(s, lane->message, &ask);
+        *no_ask = NULL;
+    }
     if (*no_ask)
         return false;
     owners_count(&s->stats.served, ask.head.n);

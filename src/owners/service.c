@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The service's thread: what has come from its callers, from the link and from others is
- * done in a turn. At the end each rank tells the others that it asks for nothing more;
- * one that owns rows serves until all have told it, or are gone. */
+ * done in a turn. At the end each rank tells the others that it asks for nothing more
+ * (DONE). One that owns rows serves until all have told it, or are gone. Then it tells
+ * them that it has ended (ENDED): a rank that goes without that word was killed, and
+ * still owes its rows, also after DONE. */
 #include "owners/moves.h"
 
 #define END_NS UINT64_C(10000000000)    /* for owners that were never there */
@@ -84,19 +86,26 @@ void service_past_copies(struct service *s)
 
 /* --- peers --- */
 
+static bool receive_word(struct service *s, int rank)
+{
+    struct owners_peer *peer = &s->peers[rank];
+
+    return service_receive(s, rank, OWNERS_DONE, &peer->hears, sizeof peer->hears,
+                           &peer->heard);
+}
+
 static bool comes(struct service *s, int rank, uint64_t generation)
 {
     struct owners_peer *peer = &s->peers[rank];
 
     peer->there = true;
     peer->generation = generation;
+    peer->came++;
     peer->mapped = !s->moves;
-    peer->gone = peer->done = peer->told = false;
+    peer->gone = peer->done = peer->ended = peer->told = false;
     peer->heard = (struct owners_op){OP_DONE, peer};
     peer->said = (struct owners_op){OP_SAID_DONE, peer};
-    return serve_open(s, rank) &&
-           service_receive(s, rank, OWNERS_DONE, &peer->hears, sizeof peer->hears,
-                           &peer->heard) &&
+    return serve_open(s, rank) && receive_word(s, rank) &&
            (s->moves ? moves_come(s, rank) : route_waiting(s, rank));
 }
 
@@ -161,10 +170,26 @@ static bool hear_ask(struct service *s, struct lane *lane, const struct link_end
            breaks(s, lane->rank, why);
 }
 
+/* It is done, it has ended, or another rank's rows are lost. */
+static bool hear_word(struct service *s, struct owners_peer *peer, size_t bytes)
+{
+    int rank = (int)(peer - s->peers), word = peer->hears;
+
+    if (bytes != sizeof peer->hears || word < WORD_ENDED)
+        return breaks(s, rank, "it says of its end what this version does not know");
+    if (word >= 0)
+        return (s->moves && s->moves->follow_s > 0) || owned_slices(&s->map, word) == 0 ||
+               service_loses(s, word);
+    peer->done = true;
+    peer->ended = word == WORD_ENDED;
+    if (s->moves)
+        s->moves->plan = true;
+    return peer->ended || s->place.fixed || receive_word(s, rank);
+}
+
 static bool one_ended(struct service *s, const struct link_ended *ended)
 {
     struct owners_op *op = ended->op;
-    struct owners_peer *peer = op->of;
 
     if (op->kind == OP_SERVED)
         return serve_answered(s, op->of);
@@ -176,12 +201,7 @@ static bool one_ended(struct service *s, const struct link_ended *ended)
     case OP_HEARD:
         return hear_ask(s, op->of, ended);
     case OP_DONE:
-        peer->done = ended->bytes == sizeof peer->hears && peer->hears < 0;
-        if (s->moves)
-            s->moves->plan = true;
-        return peer->done || (s->moves && s->moves->follow_s > 0) ||
-               owned_slices(&s->map, peer->hears) == 0 ||
-               service_loses(s, peer->hears);
+        return hear_word(s, op->of, ended->bytes);
     default:
         return true;
     }
@@ -215,7 +235,7 @@ static bool all_done(struct service *s, uint64_t now_ns, bool *failed)
             continue;
         if (peer->there && !peer->told) {
             peer->told = true;
-            peer->says = -1;
+            peer->says = WORD_DONE;
             *failed |= !service_send(s, k, OWNERS_DONE, &peer->says, sizeof peer->says,
                                      &peer->said);
         }
@@ -223,6 +243,18 @@ static bool all_done(struct service *s, uint64_t now_ns, bool *failed)
         all &= peer->there ? peer->done : !never || now_ns - s->ends_ns > END_NS;
     }
     return all || !owns;
+}
+
+/* The last word, which the link brings before it tells that this rank is gone. */
+static bool say_ended(struct service *s)
+{
+    static const int32_t word = WORD_ENDED;
+    bool good = true;
+
+    for (int k = 0; !s->place.fixed && good && k < s->place.size; k++)
+        if (k != s->rank && s->peers[k].there)
+            good = service_send(s, k, OWNERS_DONE, &word, sizeof word, &s->peers[k].said);
+    return good;
 }
 
 /* What other threads have said; false: it fails. */
@@ -274,9 +306,12 @@ int service_turn(struct service *s)
         return OWNERS_FAILED;
     if (ends && !s->ends_ns)
         s->ends_ns = news.now_ns;
-    s->over = ends && s->n_asks == 0 && all_done(s, news.now_ns, &failed);
-    if (failed)
+    bool rests = ends && s->n_asks == 0;
+    s->done |= rests;
+    bool over = rests && all_done(s, news.now_ns, &failed);
+    if (failed || (over && !s->over && !say_ended(s)))
         return OWNERS_FAILED;
+    s->over = over;
     return s->over ? OWNERS_ENDED
            : news.n_ended || news.n_peers || worked ? OWNERS_WORKED : OWNERS_RESTS;
 }
@@ -299,7 +334,7 @@ void service_part(struct service *s)
         struct owners_peer *peer = &s->peers[k];
         struct link_message message = {.rank = k, .tag = OWNERS_DONE, .op = &peer->said};
         peer->says = s->blames >= 0 ? s->blames : s->rank;
-        if (peer->there && !peer->told)
+        if (peer->there)
             s->link->type->send(s->link, &peer->says, sizeof peer->says, &message);
     }
     move_on(s);

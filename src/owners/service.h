@@ -7,7 +7,8 @@
  *   serve.c     the owner's side: what others ask is answered in the order in which it
  *               came
  *   heard.c     what others say of slices that come and go (moves.h)
- *   moves.c     slices that this rank gives, or lets another one follow
+ *   moves.c     slices that this rank gives to others
+ *   follow.c    rows of slices on their way to those that are to have them
  *   slices.c    what these are made of
  *   lost.c      peers that go, and slices whose owner has died
  *   route.c     asks whose slices have gone to another rank
@@ -48,6 +49,7 @@ enum { ASK_LEAST = 1 << 10, ASK_SIZES = 6 };    /* room of asks: 1, 2, 4 … 32 
 enum { OWNERS_LANES = 16 };             /* asks of one peer that this rank has room for */
 enum { OWNERS_ANSWERS = 256 };          /* to one peer at a time */
 enum owners_tag { OWNERS_ASK, OWNERS_ANSWER, OWNERS_DONE };
+enum owners_word { WORD_DONE = -1, WORD_ENDED = -2 };   /* of struct owners_peer */
 enum ask_kind {
     ASK_FETCH = 1, ASK_PUSH, ASK_COPY,
     ASK_SET,                            /* the first of moves.h */
@@ -138,11 +140,15 @@ struct answer {
 struct owners_peer {
     bool there, gone;                   /* gone: it was there */
     uint64_t generation;                /* of its last process; 0: it has not come */
+    uint32_t came;                      /* processes so far */
     bool mapped;                        /* it has said which slices it knows to have
                                            moved; where none move: it is there */
     bool done;                          /* it asks for nothing more */
+    bool ended;                         /* it has ended in order: it has given its slices
+                                           away, or nobody needs them. Its last word */
     bool told;                          /* that this rank asks for nothing more */
-    int32_t says, hears;                /* DONE: -1, or a rank whose rows are lost */
+    int32_t says, hears;                /* OWNERS_DONE: enum owners_word, or a rank whose
+                                           rows are lost */
     struct owners_op said, heard;
     struct lane *lanes;                 /* (n_lanes) a ring; NULL: it has not come */
     uint64_t opened, served;            /* lanes so far */
@@ -210,6 +216,8 @@ struct service {
     float *row;                         /* (OWNED_COPIED) values of some of them, or
                                            a record */
     uint64_t ends_ns;                   /* since then it ends; 0 */
+    bool done;                          /* it ends, and all that its callers have asked
+                                           for has come: it needs nobody's rows */
 };
 
 enum { OWNERS_WORKED = 1, OWNERS_RESTS, OWNERS_ENDED, OWNERS_FAILED };
@@ -234,6 +242,24 @@ void service_wake(struct service *s);   /* any thread */
 void service_end(struct service *s);    /* any thread */
 void service_give_up(struct service *s);        /* any thread: it fails */
 void service_past_copies(struct service *s);    /* any thread: no copy is read again */
+
+/* Of a rank: a process that the service's link has met is the one that the job speaks of.
+ * Zeros: none yet. */
+struct owners_known {
+    uint32_t came;                      /* struct owners_peer */
+    uint32_t lives;                     /* struct rank_life's life, and 1 */
+    uint64_t parted_ns;                 /* since when the job knows that it has parted */
+};
+
+/* A rank that has parted has given its rows away, and passes on what still comes, for a
+ * moment. If its machine loses power then, nobody says so. */
+#define OWNERS_PARTED_NS UINT64_C(60000000000)
+
+/* The last process that has come to the service's link is the one that the job has lost.
+ * It is not where the link met it before the job heard of the end of the one before. */
+struct rank_life;
+bool owners_is_lost(struct owners_known *known, struct rank_life life, uint32_t came,
+                    uint64_t now_ns);
 /* The turning thread's, also in a turn: a rank has gone, or is silent for too long, as
  * others know. False: the service has failed. */
 bool service_lose(struct service *s, int rank);
@@ -284,9 +310,13 @@ struct read_ask {
     const unsigned char *gradients;
 };
 
-/* NULL, or why it is no ask; s->asked becomes its rows. */
+/* NULL, or why it is no ask; s->asked becomes its rows. ask_elsewhere: some of its rows
+ * are another rank's, and else it is one. */
 const char *ask_read(struct service *s, const unsigned char *message, size_t bytes,
                      struct read_ask *ask);
+extern const char *const ask_elsewhere;
+/* Leaves the rows of a push that are this rank's. */
+void ask_keep_own(struct service *s, unsigned char *message, struct read_ask *ask);
 void ask_answer(struct service *s, const struct read_ask *ask, unsigned char *out);
 void ask_step(struct service *s, const struct read_ask *ask);
 

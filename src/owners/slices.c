@@ -69,6 +69,7 @@ static void shut_locked(struct service *s, int slice, bool shut)
 {
     s->moves->shut += shut - s->map.shut[slice];
     s->moves->slices[slice].unsure &= shut;
+    s->moves->slices[slice].waits_ns = 0;
     s->map.shut[slice] = shut;
     s->map.version++;
     s->moves->routes = true;

@@ -29,10 +29,7 @@ struct owners {
     int n_shares;                       /* ranks that have one; 0: see shares */
     bool moves;                         /* as options have them */
     double replica_s;
-    uint64_t known[OWNED_SLICES];       /* the thread's: of each rank the generation that
-                                           the job has known to be there */
-    uint64_t left_ns[OWNED_SLICES];     /* the thread's: of each rank, since when the job
-                                           knows that it has parted; 0 */
+    struct owners_known known[OWNED_SLICES];    /* the thread's, by rank */
     int holds;                          /* of hold, before there is a service */
     struct service service;
     bool made, runs;                    /* the service; its thread */
@@ -42,15 +39,6 @@ struct owners {
                                            start, release; who asks for figures reads it,
                                            acquire, before the tables */
 };
-
-/* A rank that has parted has given its rows away, and passes on what still comes, for a
- * moment. If its machine loses power then, nobody says so. */
-#define OWNERS_LEFT_NS UINT64_C(60000000000)
-
-static inline bool owners_give_up(bool gone, uint64_t left_ns, uint64_t now_ns)
-{
-    return gone || (left_ns && now_ns - left_ns >= OWNERS_LEFT_NS);
-}
 
 struct rate_limit {
     uint64_t bytes, paid_ns;            /* moved so far; the time until which they are

@@ -110,9 +110,9 @@ static descant_status take_shares(struct descant *job, const char *text)
 descant_status owners_take_options(struct descant *job, const struct descant_options *o)
 {
     if (o->owned_replica_s != 0 &&
-        !(o->owned_replica_s >= 1 && o->owned_replica_s <= 1e6))
+        !(o->owned_replica_s >= 0.1 && o->owned_replica_s <= 1e6))
         return log_fail(&job->log, DESCANT_INVALID,
-                        "owned_replica_s is 0, or 1 to 1e6 seconds");
+                        "owned_replica_s is 0, or 0.1 to 1e6 seconds");
     if (o->owned_replica_s > 0 && !o->owned_moves)
         return log_fail(&job->log, DESCANT_INVALID, "owned_replica_s needs owned_moves");
     job->owners.moves = o->owned_moves;
@@ -208,8 +208,8 @@ static const char *unmovable(const struct descant *job, const struct link_place 
             return "a table of the job grows, and its rows stay where they are";
         if (o->tables[k].shape.age > 0)
             return "a table of the job has copies of its hot rows: let age be 0";
-        if (o->tables[k].record > OWNED_COPIED)
-            return "a row with its optimizer's state has more than 8191 floats";
+        if (o->tables[k].record > MOVES_WIDEST)
+            return "a row with its optimizer's state has more than 8184 floats";
     }
     return NULL;
 }
@@ -314,25 +314,17 @@ static descant_status make_service(struct descant *job)
 /* --- the thread --- */
 
 /* A rank that the job knows to be gone, or that is silent for too long: the link beside
- * the job's may not see it. It may have met a newer process of that rank already, of
- * which the job does not know yet: that one is not lost. */
+ * the job's may not see it. */
 static bool look_for_lost(struct descant *job, uint64_t now_ns)
 {
     struct owners *o = &job->owners;
     const struct service *s = &o->service;
-    const struct notes *notes = &job->events.notes;
     bool good = true;
 
-    for (int rank = 0; good && rank < s->place.size && rank < OWNED_SLICES; rank++) {
-        bool gone = notes_is_gone(notes, rank), left = notes_is_left(notes, rank);
-        uint64_t *left_ns = &o->left_ns[rank];
-        *left_ns = !left ? 0 : *left_ns ? *left_ns : now_ns;
-        if (!gone && !left)
-            o->known[rank] = s->peers[rank].generation;
-        else if (owners_give_up(gone, *left_ns, now_ns) &&
-                 o->known[rank] == s->peers[rank].generation)
+    for (int rank = 0; good && rank < s->place.size && rank < OWNED_SLICES; rank++)
+        if (owners_is_lost(&o->known[rank], notes_life(&job->events.notes, rank),
+                           s->peers[rank].came, now_ns))
             good = service_lose(&o->service, rank);
-    }
     return good;
 }
 

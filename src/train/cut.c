@@ -113,6 +113,31 @@ bool cut_gives_up(const struct cut_chair *chair)
                                                chair->wanted <= chair->ordered));
 }
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+struct cut_order cut_goes_on(const struct cut_order *row, const struct cut_order *given,
+                             const struct cut_mark *marks, int n)
+{
+    struct cut_order o = row->tidy >= given->tidy ? *row : *given;
+
+    o.id = row->cut >= given->cut ? row->id : given->id;
+    o.cut = larger(larger(row->cut, row->done), larger(given->cut, given->done));
+    o.settle = larger(row->settle, given->settle);
+    o.round = larger(row->round, given->round);
+    o.write = larger(row->write, given->write);
+    o.over = row->over || given->over;
+    for (int k = 0; k < n; k++) {
+        o.cut = larger(o.cut, larger(marks[k].held,
+                                     larger(marks[k].written, marks[k].failed)));
+        o.round = larger(o.round, marks[k].settled);
+    }
+    o.done = o.cut;
+    return o;
+}
+
 /* --- as floats --- */
 
 static void put(float **at, uint64_t x)

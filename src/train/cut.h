@@ -39,7 +39,10 @@
  * changes the details of a row first (id, kept, parts, rows), settles, and then changes
  * the numbers of cuts and rounds, which only grow. A rank that sees a new number reads
  * the row once more, for its details, before it acts. The details of an order stay until
- * all ranks have followed it, for they tidy before they do anything else. */
+ * all ranks have followed it, for they tidy before they do anything else.
+ *
+ * With replicas, the last changes of a row are lost where its owner dies. So each rank
+ * looks at its own row, too, and changes it anew where it is not as this rank left it. */
 #ifndef CUT_H
 #define CUT_H
 
@@ -126,7 +129,7 @@ struct cut_chair {
     bool first;                 /* it is now */
     bool leads;                 /* it was at the last look */
     bool others;                /* the order is not as this rank has written it */
-    uint64_t ordered;           /* the last cut, by the order as it is */
+    uint64_t ordered;           /* the last cut, by the order that it goes on from */
     uint64_t wanted;            /* a caller waits for that cut; 0: none does */
 };
 
@@ -134,6 +137,11 @@ struct cut_chair {
 bool cut_takes_over(const struct cut_chair *chair);
 /* Whether its caller is told that the cut has failed. */
 bool cut_gives_up(const struct cut_chair *chair);
+/* The order that it goes on from: no cut is under way, and no number is below one that
+ * the row has, or this rank has given, or a mark of n has. Where an owner has died, the
+ * row may be as it was some time ago. */
+struct cut_order cut_goes_on(const struct cut_order *row, const struct cut_order *given,
+                             const struct cut_mark *marks, int n);
 
 /* As a row of floats, each a whole number below 2^24: numbers, and the details from one
  * float on. A float that is no such number becomes 0. */

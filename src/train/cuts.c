@@ -49,8 +49,8 @@ struct cuts {
     struct cut_mark mine;
     struct cut_self self;
     struct cut_order given;             /* where this rank leads */
-    bool leads, others;                 /* others: the order is not as this rank has
-                                           written it */
+    bool leads, others, mark_lost;      /* others: the order is not as this rank has
+                                           written it; mark_lost: so its mark */
     bool over;                          /* no more cuts, or this rank has left */
     uint64_t ends_ns;                   /* it ENDS since then; 0 */
     float mark_row[CUT_FLOATS], order_row[CUT_FLOATS];  /* as they are in the table */
@@ -138,6 +138,7 @@ static bool give_mark(struct cuts *c)
     float row[CUT_FLOATS];
 
     cut_put_mark(&c->mine, row);
+    c->mark_lost = false;
     return give(c, (uint64_t)c->t->rank, c->mark_row, row, CUT_MARK_DETAILS);
 }
 
@@ -165,6 +166,14 @@ static bool ask(struct cuts *c, bool all)
            DESCANT_OK;
 }
 
+static void note_last(struct cuts *c, const struct cut_order *order)
+{
+    pthread_mutex_lock(&c->mutex);
+    c->last = order->cut > c->last ? order->cut : c->last;
+    c->last = order->done > c->last ? order->done : c->last;
+    pthread_mutex_unlock(&c->mutex);
+}
+
 /* The rows that were asked for become the view. */
 static bool take(struct cuts *c)
 {
@@ -182,12 +191,11 @@ static bool take(struct cuts *c)
         if (rank < c->t->rank)
             others_seen(c->t, rank, cut_passed(mark, rank, c->t->owners));
     }
-    if (c->mine.stand == CUT_AWAY)      /* of a process of this rank before this one */
-        memcpy(c->mark_row, block + CUT_FLOATS, sizeof c->mark_row);
-    pthread_mutex_lock(&c->mutex);
-    c->last = c->view.order.cut > c->view.order.done ? c->view.order.cut
-                                                     : c->view.order.done;
-    pthread_mutex_unlock(&c->mutex);
+    /* at first it is that of a process of this rank before this one */
+    c->mark_lost |= c->mine.stand != CUT_AWAY &&
+                    memcmp(c->mark_row, block + CUT_FLOATS, sizeof c->mark_row) != 0;
+    memcpy(c->mark_row, block + CUT_FLOATS, sizeof c->mark_row);
+    note_last(c, &c->view.order);
     return descant_rows_drop(c->t->job, c->batch) == DESCANT_OK;
 }
 
@@ -321,6 +329,14 @@ static void tell(struct cuts *c, enum cut_state state, int who)
     pthread_mutex_unlock(&c->mutex);
 }
 
+static uint64_t wanted(struct cuts *c)
+{
+    pthread_mutex_lock(&c->mutex);
+    uint64_t cut = c->cut;
+    pthread_mutex_unlock(&c->mutex);
+    return cut;
+}
+
 /* Whether this rank leads is settled at each turn. A rank that was not the first before
  * looks at all marks, and at the order of the rank that was. */
 static bool settle_lead(struct cuts *c)
@@ -328,25 +344,23 @@ static bool settle_lead(struct cuts *c)
     int me = c->t->rank;
     bool first = others_first(c->t) == me;
 
-    if (first && !c->leads && !look(c, true))
+    if (first && (!c->leads || c->others) && !look(c, true))
         return false;
     struct cut_chair chair = {.first = first && others_first(c->t) == me,
                               .leads = c->leads, .others = c->others,
-                              .ordered = c->view.order.cut};
-    pthread_mutex_lock(&c->mutex);
-    chair.wanted = c->cut;
-    pthread_mutex_unlock(&c->mutex);
+                              .wanted = wanted(c)};
     bool begins = cut_takes_over(&chair);
     if (begins) {
         memcpy(c->order_row, c->seen_row, sizeof c->order_row);
-        c->given = c->view.order;
-        c->given.done = c->given.cut;   /* the one that ordered it has gone */
+        c->given = cut_goes_on(&c->view.order, &c->given, c->view.marks, CUT_RANKS);
+        note_last(c, &c->given);
     }
+    chair.ordered = c->given.cut;
     if (cut_gives_up(&chair))
         tell(c, CUT_FAILED, c->t->rank);
     c->leads = chair.first;
     c->others = false;
-    return !begins || c->given.done == c->view.order.done || give_order(c);
+    return !begins || give_order(c);
 }
 
 /* Gives the order that the other thread has left. */
@@ -389,14 +403,6 @@ static enum cut_state judge(struct cuts *c, int *who)
         ranks.parts += (uint64_t)c->parts[k];
     }
     return cut_judge(&c->given, &ranks, who);
-}
-
-static uint64_t wanted(struct cuts *c)
-{
-    pthread_mutex_lock(&c->mutex);
-    uint64_t cut = c->cut;
-    pthread_mutex_unlock(&c->mutex);
-    return cut;
 }
 
 /* Brings the cut that is under way further. */
@@ -492,7 +498,7 @@ static bool say_finished(struct cuts *c)
 static bool turn(struct cuts *c)
 {
     if (!settle_lead(c) || !give_changed(c) || !say_finished(c) ||
-        !ask(c, wanted(c) != 0))
+        (c->mark_lost && !give_mark(c)) || !ask(c, wanted(c) != 0))
         return false;
     if (!rest(c) || !take(c))
         return false;

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: MIT */
+/* The ranks that get the rows of a slice (moves.h): why each gets them, the messages that
+ * bring them, and what these ranks answer.
+ *
+ * A rank gets all rows of a slice, table by table, and then those that have changed
+ * meanwhile. A row that changes is marked (owned.h), and one mark stands for all ranks
+ * that follow the slice; so what has changed is sent to all of them at once. Messages
+ * have as many rows as there is room for, of several tables and slices.
+ *
+ * What is on its way to a rank is bounded. Copies stop at MOVES_QUEUED bytes. Changed
+ * rows go before copies, since they are to come in time, and stop at twice that. */
+#include "owners/moves.h"
+
+#include <limits.h>
+#include <string.h>
+
+#define AGAIN_NS UINT64_C(50000000)     /* until what was refused is offered again */
+
+enum { MESSAGES = 2 };                  /* of rows, in a turn */
+
+/* --- why --- */
+
+struct follow *moves_with_role(struct moving *of, unsigned role)
+{
+    for (int k = 0; k < TO_MOST; k++)
+        if (of->to[k].roles & role)
+            return &of->to[k];
+    return NULL;
+}
+
+static struct follow *of_rank(struct moving *of, int rank)
+{
+    for (int k = 0; k < TO_MOST; k++)
+        if (of->to[k].roles && of->to[k].rank == rank)
+            return &of->to[k];
+    return NULL;
+}
+
+/* A rank that has no role any more gives the rows back. */
+static bool take_role(struct service *s, int slice, unsigned role)
+{
+    struct follow *f = moves_with_role(&s->moves->slices[slice], role);
+    struct moves_entry entry = moves_entry_of(s, slice);
+
+    if (!f)
+        return true;
+    f->roles &= ~role;
+    return f->roles || moves_say(s, f->rank, ASK_DROP, &entry, 1, 0, 0);
+}
+
+static struct follow *give_role(struct moving *of, unsigned role, int rank)
+{
+    struct follow *f = of_rank(of, rank);
+
+    for (int k = 0; !f && k < TO_MOST; k++)
+        if (!of->to[k].roles) {
+            f = &of->to[k];
+            *f = (struct follow){.rank = rank};
+        }
+    f->roles |= role;                   /* as many places as roles: one was free */
+    return f;
+}
+
+/* rank NOBODY: none is to have the role. A replica stays until the next one is whole. */
+bool moves_set_role(struct service *s, int slice, unsigned role, int rank)
+{
+    struct moving *of = &s->moves->slices[slice];
+    struct follow *f = moves_with_role(of, role);
+    bool stays = f && role == TO_FOLLOW && rank != NOBODY && f->state == FOLLOW_FOLLOWS;
+
+    if (rank == (f ? f->rank : NOBODY))
+        return true;
+    s->moves->rests = false;
+    if (stays) {
+        if (!take_role(s, slice, TO_OLD))
+            return false;
+        f->roles |= TO_OLD;
+    }
+    if (!take_role(s, slice, role))
+        return false;
+    f = rank == NOBODY ? NULL : give_role(of, role, rank);
+    bool whole = !f || f->state == FOLLOW_FOLLOWS;
+    return role != TO_FOLLOW || !whole || take_role(s, slice, TO_OLD);
+}
+
+void moves_forget_followers(struct moving *of)
+{
+    for (int k = 0; k < TO_MOST; k++)
+        of->to[k].roles = 0;
+}
+
+/* --- rows that are sent --- */
+
+/* A SET that is being made in moves.message. */
+struct set_message {
+    int to[TO_MOST], n;                 /* its ranks */
+    size_t bytes, rows;
+    uint32_t parts;
+};
+
+static const struct set_message empty = {.bytes = sizeof(struct ask_head)};
+
+/* Sends it. From then on it is empty, for the same ranks. */
+static bool send_set(struct service *s, struct set_message *p)
+{
+    struct ask_head head = {.kind = ASK_SET, .n = p->parts};
+    size_t bytes = p->bytes;
+    bool good = true;
+
+    memcpy(s->moves->message, &head, sizeof head);
+    for (int k = 0; p->parts && good && k < p->n; k++) {
+        if (!s->peers[p->to[k]].there)
+            continue;
+        struct ask *ask = moves_ask(s, p->to[k], ASK_SET, bytes);
+        if (!ask)
+            return false;
+        memcpy(ask->message, s->moves->message, bytes);
+        s->moves->peers[ask->owner].queued += ask_room(ask);
+        owners_count(&s->stats.moved, p->rows);
+        good = ask_send(s, ask);
+    }
+    p->bytes = sizeof head;
+    p->rows = p->parts = 0;
+    return good;
+}
+
+bool moves_has_room(const struct service *s, int rank, size_t most)
+{
+    return s->moves->peers[rank].queued < most;
+}
+
+/* Rows of a slice of a table, from row `at` on: those that are born, or, `dirty`, that
+ * have changed. */
+struct rows_of {
+    int table, slice;
+    bool dirty;
+    size_t at;
+    int times;                          /* so many messages, at most */
+};
+
+/* Puts them into the message, which is sent as often as it is full. True, and `times`
+ * left: there are no more. */
+static bool pack(struct service *s, struct set_message *p, struct rows_of *r)
+{
+    struct moves *m = s->moves;
+    const struct owned *of = &s->tables[r->table];
+    size_t record = of->record * sizeof(float), each = sizeof(uint64_t) + record;
+
+    while (r->at < of->per_slice && r->times > 0) {
+        struct moves_part part = {.table = (uint32_t)r->table};
+        size_t left = ASK_BYTES - p->bytes;
+        size_t room = left > sizeof part ? (left - sizeof part) / each : 0;
+        unsigned char *to = m->message + p->bytes;
+        if (room == 0) {
+            r->times--;
+            if (!send_set(s, p))
+                return false;
+            continue;
+        }
+        size_t n = owned_part_next(of, r->slice, r->dirty, &r->at, room, m->rows,
+                                   m->records);
+        if (n == 0)
+            break;
+        part.n = (uint32_t)n;
+        memcpy(to, &part, sizeof part);
+        memcpy(to + sizeof part, m->rows, n * sizeof *m->rows);
+        memcpy(to + sizeof part + n * sizeof *m->rows, m->records, n * record);
+        p->bytes += sizeof part + n * each;
+        p->rows += n;
+        p->parts++;
+    }
+    return true;
+}
+
+static bool has_begun(const struct follow *f)
+{
+    return f->roles && (f->state == FOLLOW_COPIES || f->state == FOLLOW_ENDS ||
+                        f->state == FOLLOW_FOLLOWS);
+}
+
+/* One of them is in that state. */
+bool moves_one_is(const struct moving *of, enum follow_state state)
+{
+    bool is = false;
+
+    for (int k = 0; k < TO_MOST; k++)
+        is |= of->to[k].roles && of->to[k].state == state;
+    return is;
+}
+
+/* The rows of a slice that have changed, to all that have begun to get it. A message that
+ * is for others is sent first. */
+static bool pack_changed(struct service *s, struct set_message *p, int slice)
+{
+    const struct follow *to = s->moves->slices[slice].to;
+    struct set_message next = empty;
+    bool good = true;
+
+    for (int k = 0; k < TO_MOST; k++)
+        if (has_begun(&to[k]))
+            next.to[next.n++] = to[k].rank;
+    if (next.n != p->n || memcmp(next.to, p->to, sizeof next.to) != 0) {
+        if (!send_set(s, p))
+            return false;
+        *p = next;
+    }
+    for (int k = 0; good && k < s->n_tables; k++) {
+        struct rows_of r = {.table = k, .slice = slice, .dirty = true, .times = INT_MAX};
+        if (s->tables[k].parts[slice].dirty)
+            good = pack(s, p, &r);
+    }
+    return good;
+}
+
+bool moves_send_changed(struct service *s, int slice)
+{
+    struct set_message p = empty;
+
+    return pack_changed(s, &p, slice) && send_set(s, &p);
+}
+
+bool moves_note_changes(struct service *s, int slice)
+{
+    bool good = true;
+
+    pthread_rwlock_wrlock(&s->gate);
+    for (int k = 0; good && k < s->n_tables; k++)
+        good = owned_part_follow(&s->tables[k], slice);
+    pthread_rwlock_unlock(&s->gate);
+    return good || service_fail(s, DESCANT_MEMORY,
+                                "no memory to note which rows change");
+}
+
+bool moves_begin(struct service *s, int slice, struct follow *f)
+{
+    struct moves *m = s->moves;
+    struct moves_entry entry = moves_entry_of(s, slice);
+    bool replica = !(f->roles & TO_MOVE);
+
+    if (!moves_note_changes(s, slice))
+        return false;
+    m->numbers = m->numbers < INT_MAX ? m->numbers + 1 : 1;
+    *f = (struct follow){.rank = f->rank, .roles = f->roles, .state = FOLLOW_COPIES,
+                         .number = m->numbers};
+    return moves_say(s, f->rank, ASK_BEGIN, &entry, 1, replica, f->number);
+}
+
+bool moves_copy_some(struct service *s, int slice, struct follow *f)
+{
+    struct moves_entry entry = moves_entry_of(s, slice);
+    struct set_message p = empty;
+    struct rows_of r = {f->table, slice, false, f->at, MESSAGES};
+
+    p.to[p.n++] = f->rank;
+    for (; r.table < s->n_tables; r.table++, r.at = 0) {
+        if (!pack(s, &p, &r))
+            return false;
+        f->table = r.table;
+        f->at = r.at;
+        if (r.times == 0)
+            return true;
+    }
+    f->state = FOLLOW_ENDS;
+    return send_set(s, &p) && moves_send_changed(s, slice) &&
+           moves_say(s, f->rank, ASK_COMPLETE, &entry, 1, 0, 0);
+}
+
+/* --- changed rows, from time to time --- */
+
+/* A slice whose replica has no room for more waits. One that is to have the slice, and
+ * has no room, begins anew later, rather than that the replica waits for it. */
+static bool may_send(const struct service *s, struct moving *of)
+{
+    for (int k = 0; k < TO_MOST; k++)
+        if (has_begun(&of->to[k]) && of->to[k].roles & (TO_FOLLOW | TO_OLD) &&
+            !moves_has_room(s, of->to[k].rank, 2 * MOVES_QUEUED))
+            return false;
+    for (int k = 0; k < TO_MOST; k++)
+        if (has_begun(&of->to[k]) && !moves_has_room(s, of->to[k].rank, 2 * MOVES_QUEUED))
+            of->to[k].state = FOLLOW_BEGINS;
+    return true;
+}
+
+/* The changed rows of all slices are due twice in follow_s. These go before copies: they
+ * may fill a rank's queue beyond the bound of copies, as what has changed is to come in
+ * time. A rank that takes nothing keeps its own slices waiting; where it is slow, these
+ * go on where they stopped. */
+bool moves_sweep(struct service *s, uint64_t now_ns)
+{
+    struct moves *m = s->moves;
+    struct set_message p = empty;
+    int first = m->sweep;
+    bool waits = false;
+
+    if (now_ns - m->swept_ns >= (uint64_t)(m->follow_s * 0.5e9)) {
+        memset(m->due, true, sizeof m->due);
+        m->n_due = OWNED_SLICES;
+        m->swept_ns = now_ns;
+        m->sweeps = true;
+    }
+    for (int k = 0; m->sweeps && m->n_due && k < OWNED_SLICES; k++) {
+        int slice = (first + k) % OWNED_SLICES;
+        struct moving *of = &m->slices[slice];
+        if (!m->due[slice])
+            continue;
+        bool follows = moves_one_is(of, FOLLOW_FOLLOWS) || moves_one_is(of, FOLLOW_ENDS);
+        m->due[slice] = follows && !may_send(s, of);
+        m->n_due -= !m->due[slice];
+        m->sweep = m->due[slice] && !waits ? slice : m->sweep;
+        waits |= m->due[slice];
+        if (follows && !m->due[slice] && !pack_changed(s, &p, slice))
+            return false;
+    }
+    m->sweeps = false;
+    return send_set(s, &p);
+}
+
+/* --- what they answer --- */
+
+/* It is of a gift that has not come yet. */
+static bool is_early(struct service *s, int rank, const struct moves_entry *e, bool joins)
+{
+    struct moving *of = &s->moves->slices[e->slice];
+
+    if (e->epoch <= s->map.epoch[e->slice])
+        return false;
+    of->early = rank;
+    of->early_joins = joins;
+    of->early_of = e->epoch;
+    return true;
+}
+
+/* An answer to an older BEGIN says nothing of the newer one. */
+bool moves_followed(struct service *s, int rank, const struct moves_entry *e, int number)
+{
+    struct follow *f = of_rank(&s->moves->slices[e->slice], rank);
+    struct moves_entry entry = moves_entry_of(s, e->slice);
+
+    if (is_early(s, rank, e, true))
+        return true;
+    if (!f)
+        return moves_say(s, rank, ASK_DROP, &entry, 1, 0, 0);
+    if (f->number != number || (f->state != FOLLOW_ENDS && f->state != FOLLOW_JOINS))
+        return true;
+    f->state = FOLLOW_FOLLOWS;
+    s->moves->rests = false;
+    return !(f->roles & TO_FOLLOW) || take_role(s, e->slice, TO_OLD);
+}
+
+void moves_refused(struct service *s, int rank, const struct moves_entry *e, int number)
+{
+    struct follow *f = of_rank(&s->moves->slices[e->slice], rank);
+
+    if (is_early(s, rank, e, false) || !f || f->number != number ||
+        f->state == FOLLOW_BEGINS)
+        return;
+    f->roles &= ~(unsigned)TO_OLD;
+    f->state = FOLLOW_REFUSED;
+    s->moves->refused = true;
+    s->moves->rests = false;
+}
+
+/* Those that were refused are offered again. */
+void moves_offer_again(struct service *s, uint64_t now_ns)
+{
+    struct moves *m = s->moves;
+
+    m->refused_ns = m->refused && !m->refused_ns ? now_ns : m->refused_ns;
+    if (!m->refused || now_ns - m->refused_ns < AGAIN_NS)
+        return;
+    for (int slice = 0; slice < OWNED_SLICES; slice++)
+        for (int k = 0; k < TO_MOST; k++)
+            if (m->slices[slice].to[k].state == FOLLOW_REFUSED)
+                m->slices[slice].to[k].state = FOLLOW_BEGINS;
+    m->refused = m->rests = false;
+    m->refused_ns = 0;
+}
+
