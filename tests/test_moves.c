@@ -666,6 +666,27 @@ static void end(int rank)
             rows_run(100000);
 }
 
+/* A rank that comes late never meets the one of the start that had left. It counts on the others
+ * alone, and so can leave. */
+START_TEST(a_rank_that_has_left_gets_nothing)
+{
+    open_moving(_i, 3, 1, 0);
+    push_a_while(3);
+    leave(1);
+    rows_open_late(3);
+    push_a_while(3);
+    rows_run(2000000000);
+    ck_assert_int_gt(slices_of(3), 0);
+    leave(2);
+    leave(3);
+    check_map();
+    rows_check(0);
+    rows_end_all();
+    ck_assert_str_eq(rows_logged, "");
+    rows_close_world();
+}
+END_TEST
+
 /* At any moment: before it knows that slices have moved to others, or with some on their way to
  * it. One that has some by then stays until the others end; the others leave as ever. */
 START_TEST(one_that_ends_keeps_nobody)
@@ -919,6 +940,7 @@ int main(void)
     tcase_add_test(words, the_last_owner_is_remembered);
     tcase_add_test(words, words_of_others_give_nothing);
     tcase_add_loop_test(words, a_slice_opens_without_its_giver_only_where_that_died, 0, 3);
+    tcase_add_loop_test(worlds, a_rank_that_has_left_gets_nothing, 0, 3);
     tcase_add_loop_test(worlds, one_that_ends_keeps_nobody, 0, seeds);
     tcase_add_loop_test(worlds, replicas_take_the_rows_of_the_dead, 0, seeds / 2);
     tcase_add_test(worlds, a_slice_that_moves_has_a_replica);

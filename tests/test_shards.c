@@ -1274,7 +1274,8 @@ END_TEST
 /* By their marks ranks have left, or do not come. */
 START_TEST(ranks_that_have_left_lead_no_more)
 {
-    static const bool passed[CUT_STANDS][2] = {[CUT_AWAY] = {false, true}, [CUT_LEFT] = {true, true}};
+    static const bool passed[CUT_STANDS][2] = {[CUT_AWAY] = {false, true},
+                                               [CUT_LEFT] = {true, true}};
     for (int stand = 0; stand < CUT_STANDS; stand++)
         for (int late = 0; late < 2; late++) {
             const struct cut_mark m = {.stand = (enum cut_stand)stand};
@@ -1298,8 +1299,9 @@ START_TEST(orders_and_marks_travel_as_floats)
     struct cut_mark m = {CUT_LEFT, 8, 7, 0xffffff, 9, 1024, UINT64_C(1) << 40}, again;
     cut_put_mark(&m, row);
     again = cut_get_mark(row);
-    ck_assert(again.stand == CUT_LEFT && again.held == 8 && again.settled == 7 && again.written == 0xffffff &&
-              again.failed == 9 && again.parts == 1024 && again.rows == m.rows);
+    ck_assert(again.stand == CUT_LEFT && again.held == 8 && again.settled == 7);
+    ck_assert(again.written == 0xffffff && again.failed == 9 && again.parts == 1024);
+    ck_assert_uint_eq(again.rows, m.rows);
     for (int k = 0; k < N(none); k++) {
         for (int i = 0; i < CUT_FLOATS; i++)
             row[i] = none[k];
