@@ -144,7 +144,7 @@ struct descant_options {
                             the first ranks; others, and those with 0, own none. NULL:
                             equal parts. The same everywhere */
     int owned_moves;     /* 1, over tcp: rows go to ranks that come, and from those that
-                            part. Not those of tables that grow */
+                            part. 0: they stay */
     double owned_replica_s;     /* 0.1 or more, with owned_moves: another rank has a
                             replica of each row, at most so many seconds old, and owns it
                             where its owner dies. Twice the memory. 0: none */
@@ -292,7 +292,9 @@ struct descant_owned {
                                        share, where options.owned_shares are not equal),
                                        or on one machine in all. When they are full, a row
                                        that is made takes the place of one that is little
-                                       used */
+                                       used. With options.owned_moves: what a rank takes
+                                       at the start; one that gets parts of others takes
+                                       as much for them as they did */
     double admit;                   /* the probability with which a push makes a row,
                                        above 0 to 1 */
     double unused_s;                /* rows that nobody fetches or pushes for so long

@@ -123,13 +123,17 @@ END_TEST
 static struct rng rng;
 
 enum { SETTLES_NS = 700000000 };        /* until all that moves has moved */
+enum { GROWS = 1200000 };               /* seeds from there on: the table grows */
+
+static uint64_t memory;                 /* of a table that grows, on each rank; 0: enough */
 
 /* `later` more ranks may come. Slow enough that slices are on their way for a while. */
 static void open_moving(int seed, int ranks, int later, double follow_s)
 {
     rng_init(&rng, (uint64_t)seed);
     memset(rows_pushed, 0, sizeof rows_pushed);
-    rows_way = (struct rows_way){.moves = true, .follow_s = follow_s, .later = later};
+    rows_way = (struct rows_way){.moves = true, .grows = seed >= GROWS, .memory = memory,
+                                 .follow_s = follow_s, .later = later};
     rows_open_world((struct simulated_options){.seed = (uint64_t)seed, .jitter_ns = 200000,
                                                .bytes_per_s = 2e7},
                     ranks + later, ranks);
@@ -369,6 +373,40 @@ START_TEST(words_of_others_give_nothing)
     ck_assert_int_eq(s->map.owner[7], 1);
     hear(s, 2, (struct word){{.kind = ASK_MAP, .rate = 1}, {7, 0, 8, own - 1}});
     ck_assert(!moves_serves(s, 7));     /* a process before this one had it */
+    rows_close_world();
+}
+END_TEST
+
+/* A row of the table that grows, from one that has begun to send its slice, or has not. */
+START_TEST(a_row_comes_to_a_slot_that_there_is)
+{
+    struct __attribute__((packed)) {
+        struct ask_head head;
+        struct moves_part part;
+        uint64_t row;
+        uint32_t slot;
+        float record[WIDTH];
+    } rows = {.head = {.kind = ASK_SET, .n = 1}, .part = {0, 1}, .record = {3, 4, 5}};
+    const char *why = NULL;
+
+    open_moving(GROWS, 3, 0, 0);
+    rows_run(10000000);
+    struct service *s = &rows_sides[0].service;
+    struct owned *table = &rows_sides[0].tables[0];
+    while (owned_owner(table, rows.row) != 1)
+        rows.row++;
+    int slice = owned_slice(table, rows.row);
+    const unsigned char *message = (const unsigned char *)&rows;
+    ck_assert(moves_heard(s, 1, message, sizeof rows, &why));   /* as after REFUSED */
+    ck_assert_ptr_null(table->parts[slice].memory);
+    ck_assert_ptr_null(hear(s, 1, (struct word){{.kind = ASK_BEGIN}, {(uint16_t)slice, 1, 0, 9}}));
+    rows.slot = (uint32_t)table->per_slice - 1;
+    ck_assert(moves_heard(s, 1, message, sizeof rows, &why));
+    ck_assert_uint_eq(table->parts[slice].slab->stripe->live, 1);
+    ck_assert(!moves_heard(s, 1, message, sizeof rows - 4, &why) && why);
+    why = NULL;
+    rows.slot++;
+    ck_assert(!moves_heard(s, 1, message, sizeof rows, &why) && why);
     rows_close_world();
 }
 END_TEST
@@ -786,6 +824,89 @@ START_TEST(a_slice_that_moves_has_a_replica)
 }
 END_TEST
 
+/* Random rows of a table that grows, for fewer of which there is memory. */
+static void push_rows(int rank, size_t n)
+{
+    static uint64_t rows[3000];
+    static float g[3000 * WIDTH];
+
+    for (size_t k = 0; k < n; k++) {
+        rows[k] = rng_next(&rng) % 300000;
+        for (int i = 0; i < WIDTH; i++)
+            g[k * WIDTH + (size_t)i] = -1 - (float)(rows[k] % 7);
+    }
+    struct descant_rows *batch = rows_fetch(rank, rows, n);
+    ck_assert_ptr_nonnull(rows_come(rank, batch));
+    ck_assert_int_eq(batch_push(&rows_sides[rank].service, batch, g, 1), DESCANT_OK);
+}
+
+/* The rows of each slice of the growing table are in the same slots of its replica. How many. */
+static size_t check_replicas(void)
+{
+    enum { ROOM = 4000 };
+    static uint64_t ids[2][ROOM];
+    static uint32_t slots[2][ROOM];
+    static float records[2][ROOM * WIDTH];
+    size_t sum = 0;
+
+    for (int slice = 0; slice < OWNED_SLICES; slice++) {
+        int owner = rows_sides[any_open()].service.map.owner[slice], replicas = 0;
+        for (int k = 0; k < rows_n; k++) {
+            size_t at[2] = {0}, n[2];
+            if (!rows_sides[k].open || k == owner || !rows_sides[k].tables[0].parts[slice].slab)
+                continue;
+            for (int which = 0; which < 2; which++) {
+                const struct owned_some some = {ROOM, ids[which], records[which], slots[which]};
+                n[which] = owned_part_next(&rows_sides[which ? k : owner].tables[0], slice, false,
+                                           &at[which], &some);
+            }
+            for (size_t a = 0, b = 0; a < n[0]; a++, b++) {     /* the replica may have more */
+                while (b < n[1] && slots[1][b] < slots[0][a])
+                    b++;
+                ck_assert(b < n[1] && slots[1][b] == slots[0][a] && ids[1][b] == ids[0][a]);
+                ck_assert_mem_eq(records[0] + a * WIDTH, records[1] + b * WIDTH,
+                                 WIDTH * sizeof(float));
+            }
+            sum += n[0];
+            replicas++;
+        }
+        ck_assert_int_eq(replicas, 1);
+    }
+    return sum;
+}
+
+/* Where memory is full, and each push evicts rows: also after slices have moved, and ranks have
+ * died. */
+START_TEST(replicas_have_the_rows_of_a_full_table)
+{
+    memory = OWNED_SLICES * 1000;       /* for 70 rows of each slice */
+    open_moving(GROWS + _i, 3, 1, 0.1);
+    for (int step = 0; step < 36; step++) {
+        push_rows(any_open(), 3000);
+        if (step == 20)
+            rows_open_late(3);
+        if (step == 26)
+            die(_i % 3);
+        rows_run(step % 10 == 5 ? SETTLES_NS : 1000000);
+    }
+    rows_run(SETTLES_NS);
+    check_map();
+    size_t sum = check_replicas(), live = 0, evicted = 0;
+    for (int k = 0; k < rows_n; k++)
+        if (rows_sides[k].open) {
+            live += owned_figures(&rows_sides[k].tables[0]).live;
+            evicted += owned_figures(&rows_sides[k].tables[0]).evicted;
+        }
+    size_t room = OWNED_SLICES * rows_sides[3].tables[0].per_slice;
+    ck_assert_uint_eq(sum, live);
+    ck_assert_msg(live > room * 9 / 10 && live <= room && evicted > 10000,
+                  "%zu rows of %zu, %zu evicted", live, room, evicted);
+    rows_end_all();
+    ck_assert_str_eq(rows_logged, "");
+    rows_close_world();
+}
+END_TEST
+
 /* While all push, and slices move, with their replicas: what is lost is a part of what was pushed
  * in the last moments, and no rank waits for ever. Also where the one that dies has just got
  * slices, and where it comes again at once. */
@@ -869,7 +990,7 @@ START_TEST(without_replicas_rows_die_with_their_owner)
     open_moving(_i, 3, 1, 0);
     push_a_while(3);
     rows_open_late(3);
-    rows_run((uint64_t)_i * 700000);
+    rows_run((uint64_t)(_i % GROWS) * 700000);
     die(_i % 3);
     rows_run(SETTLES_NS);
     for (int k = 0; k < 3; k++)         /* the last hears it of these, but not in this world */
@@ -884,7 +1005,7 @@ START_TEST(nothing_moves_while_a_rank_holds)
 {
     static int owner[OWNED_SLICES];
 
-    open_moving(_i, 2, 1, _i ? 0.1 : 0);
+    open_moving(_i, 2, 1, _i % 2 ? 0.1 : 0);
     push_a_while(3);
     for (int k = 0; k < 2; k++)
         moves_hold(&rows_sides[k].service, true);
@@ -918,9 +1039,13 @@ enum { SEEDS = 12 };
 
 int main(void)
 {
+    const TTest *const also_growing[] = {
+        ranks_come_and_leave, a_rank_reads_its_own_pushes, one_that_ends_keeps_nobody,
+        replicas_take_the_rows_of_the_dead, a_death_loses_little,
+        without_replicas_rows_die_with_their_owner, nothing_moves_while_a_rank_holds};
     int seeds = getenv("MOVES_MANY") ? atoi(getenv("MOVES_MANY")) : SEEDS;
     TCase *map = new_case("map", 20), *words = new_case("words", 20),
-          *worlds = new_case("worlds", 120);
+          *worlds = new_case("worlds", 120), *growing = new_case("growing", 120);
 
     tcase_add_loop_test(map, few_slices_move, 0, 200);
     tcase_add_loop_test(map, a_newer_process_is_not_taken_for_the_lost_one, 0, 3);
@@ -948,5 +1073,9 @@ int main(void)
     tcase_add_loop_test(worlds, one_that_is_killed_after_its_end_owes_its_rows, 0, 7);
     tcase_add_loop_test(worlds, without_replicas_rows_die_with_their_owner, 0, seeds / 2);
     tcase_add_loop_test(worlds, nothing_moves_while_a_rank_holds, 0, 2);
-    return run_cases(map, words, worlds, NULL);
+    tcase_add_test(growing, a_row_comes_to_a_slot_that_there_is);
+    tcase_add_loop_test(growing, replicas_have_the_rows_of_a_full_table, 0, (seeds + 11) / 12);
+    for (int k = 0; k < N(also_growing); k++)
+        tcase_add_loop_test(growing, also_growing[k], GROWS, GROWS + (seeds + 3) / 6);
+    return run_cases(map, words, worlds, growing, NULL);
 }

@@ -514,6 +514,111 @@ START_TEST(a_row_of_each_owner_is_found)
 }
 END_TEST
 
+/* Of each slice that is on its way, too, also where an owner has no others. */
+START_TEST(a_row_of_each_slice_on_its_way_is_found)
+{
+    static struct owned_map map;
+    static uint64_t rows[OWNED_SLICES];
+    struct descant_owned shape = rows_shape(5000, WIDTH, DESCANT_ROWS_SGD);
+    struct owned table;
+    int asked[OWNED_SLICES] = {0}, open[4] = {0}, closed = 0;
+
+    if (_i)
+        rows_let_grow(&shape);
+    owned_map_make(&map, 4);
+    for (int s = 0; s < OWNED_SLICES; s++)
+        map.shut[s] = map.owner[s] == 2 || s % 10 == 3;
+    ck_assert(owned_init(&table, "t", &shape, 3));
+    table.map = &map;
+    size_t n = owned_of_each(&table, rows);
+    ck_assert_uint_lt(n, OWNED_SLICES);
+    for (size_t i = 0; i < n; i++) {
+        int slice = owned_slice(&table, rows[i]);
+        open[map.owner[slice]] += !map.shut[slice];
+        asked[slice]++;
+    }
+    for (int s = 0; s < OWNED_SLICES; s++) {
+        ck_assert(!map.shut[s] || asked[s] == 1);
+        closed += map.shut[s];
+    }
+    ck_assert_uint_eq(n, (size_t)closed + 3);
+    for (int k = 0; k < 4; k++)
+        ck_assert_int_eq(open[k], k != 2);
+    owned_fini(&table);
+}
+END_TEST
+
+/* Each slice has memory to itself: all have equal room, and together they take no more than the
+ * ranks of the start may. With the least memory that a table can have. */
+START_TEST(slices_that_move_have_equal_room)
+{
+    static const double shares[][4] = {{1, 1, 1, 0}, {1}, {3, 1, 0, 0.5}, {1, 1, 1, 1}};
+    struct descant_owned shape = rows_shape(0, WIDTH, DESCANT_ROWS_SGD);
+    static struct owned_map map;
+    struct owned table;
+    size_t room = 0, sum = 0, owners = 0;
+
+    rows_let_grow(&shape);
+    while (owned_check("t", &shape, &silent))
+        shape.memory -= 64;
+    shape.memory += 64;
+    owned_map_share(&map, shares[_i], 4);
+    map.moves = true;
+    for (int rank = 0; rank < 4; rank++) {
+        void *memory = place(&table, &map, rank, &shape, 0);
+        ck_assert_uint_ge(table.per_slice, SLAB_LEAST);
+        ck_assert(!room || table.per_slice == room);
+        room = table.per_slice;
+        owners += map.slices[rank] > 0;
+        sum += owned_bytes(&table, &map, rank);
+        for (int s = 0; s < OWNED_SLICES; s++) {
+            ck_assert((table.parts[s].slab != NULL) == (map.owner[s] == rank));
+            if (!table.parts[s].slab)
+                ck_assert(owned_part_take(&table, s));
+            ck_assert_uint_eq(table.parts[s].slab->room, room);
+        }
+        owned_fini(&table);
+        memory_give(memory);
+    }
+    ck_assert_uint_eq(room, _i == 1 ? SLAB_LEAST : room);
+    ck_assert(sum <= owners * shape.memory && sum > owners * shape.memory * 9 / 10);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+/* A slice leaves with its rows, and what was evicted in it stays counted. */
+START_TEST(figures_are_of_the_slices_that_are_owned)
+{
+    enum { IDS = 40000 };
+    struct descant_owned shape = rows_shape(0, WIDTH, DESCANT_ROWS_SGD);
+    static struct owned_map map;
+    struct owned table;
+    const float g[WIDTH] = {0, 0, -1};
+    uint64_t bad_row, left = 0;
+
+    rows_let_grow(&shape);
+    owned_map_make(&map, 1);
+    map.moves = true;
+    void *memory = place(&table, &map, 0, &shape, 0);
+    for (uint64_t id = 0; id < IDS; id++)
+        owned_push(&table, &id, NULL, 1, g, 1, &bad_row);
+    struct slab_figures f = owned_figures(&table);
+    ck_assert_uint_eq(f.live + f.evicted, IDS);
+    ck_assert_uint_gt(f.evicted, IDS / 10);
+    for (int s = 0; s < 500; s++) {
+        left += table.parts[s].slab->stripe->live;
+        owned_map_change(&map, s, 1, 2);
+    }
+    ck_assert_uint_eq(owned_figures(&table).live, f.live - left);
+    for (int s = 0; s < 500; s++)
+        owned_part_give(&table, s);
+    ck_assert_uint_eq(owned_figures(&table).live, f.live - left);
+    ck_assert_uint_eq(owned_figures(&table).evicted, f.evicted);
+    owned_fini(&table);
+    memory_give(memory);
+}
+END_TEST
+
 /* By pushes that are admitted. */
 START_TEST(only_pushes_make_rows)
 {
@@ -596,6 +701,7 @@ START_TEST(bad_shapes_are_refused)
     ck_assert(!owned_check("", &good, &silent) && !owned_check(NULL, &good, &silent) &&
               !owned_check("t", NULL, &silent));
     rows_let_grow(&grows);
+    grows.memory = OWNED_SLICES * (128 + slab_least(1, 3 + 7));
     ck_assert(owned_check("t", &grows, &silent));
     for (int k = 0; k < N(bad); k++)
         bad[k] = k < 14 || k > 20 ? good : grows;
@@ -615,7 +721,7 @@ START_TEST(bad_shapes_are_refused)
     bad[13].unused_s = 1;
     bad[14].rows = 5;
     bad[15].memory = 0;
-    bad[16].memory = slab_least(OWNED_SLICES, 3 + 7) - 1;
+    bad[16].memory = OWNED_SLICES * (128 + slab_least(1, 3 + 7)) - 1;
     bad[17].admit = 0;
     bad[18].admit = 1.01;
     bad[19].unused_s = NAN;
@@ -1003,6 +1109,9 @@ int main(void)
     tcase_add_loop_test(rows, ids_of_any_kind_are_spread_over_the_ranks, 0, 3);
     tcase_add_loop_test(rows, memory_is_parted_as_rows_are, 0, 4);
     tcase_add_test(rows, a_row_of_each_owner_is_found);
+    tcase_add_loop_test(rows, a_row_of_each_slice_on_its_way_is_found, 0, 2);
+    tcase_add_loop_test(rows, slices_that_move_have_equal_room, 0, 4);
+    tcase_add_test(rows, figures_are_of_the_slices_that_are_owned);
     tcase_add_test(rows, only_pushes_make_rows);
     tcase_add_loop_test(rows, memory_bounds_the_rows, 0, 2);
     tcase_add_test(rows, bad_shapes_are_refused);

@@ -442,6 +442,7 @@ END_TEST
 START_TEST(rows_go_where_ranks_are)
 {
     moves = true;
+    grows = _i == 1;
     replica_s = _i % 2 * 0.1;
     prepare(true);
     page->go_on = 1;
@@ -471,6 +472,7 @@ START_TEST(replicas_take_the_rows_of_one_that_is_killed)
     int dead = _i % 3, other = (dead + 1) % 3;
 
     moves = true;
+    grows = _i == 3;
     replica_s = 0.1;
     prepare(true);
     page->go_on = 1;

@@ -70,6 +70,7 @@ static uint64_t looked(const struct slab_row *row)
 }
 
 static uint64_t most_looked;            /* by one call of push */
+static _Atomic uint64_t changed[64];    /* a bit for each slot of one stripe, where push was */
 
 /* Adds 1 to the row's third float; it is made where it is not there. False: it was not. */
 static bool push(uint64_t id)
@@ -87,6 +88,8 @@ static bool push(uint64_t id)
     }
     ck_assert(has_name(row.record, id));
     row.record[2]++;
+    if (slab.stripes == 1)
+        changed[row.slot / 64 % 64] |= UINT64_C(1) << row.slot % 64;
     uint64_t steps = looked(&row) - before;
     most_looked = steps > most_looked ? steps : most_looked;
     slab_close(&slab, &row);
@@ -114,14 +117,17 @@ static bool is_there(uint64_t id)
 static uint64_t count_rows(void)
 {
     enum { ROOM = 37 };
-    uint64_t at = 0, ids[ROOM], sum = 0;
+    uint64_t ids[ROOM], sum = 0;
     float records[ROOM * RECORD];
-    size_t n;
+    const struct slab_some some = {.n = ROOM, .ids = ids, .records = records};
 
-    while ((n = slab_next(&slab, &at, ROOM, ids, records)) > 0)
-        for (size_t k = 0; k < n; k++, sum++) {
-            ck_assert(has_name(records + k * RECORD, ids[k]));
-            ck_assert(read_row(ids[k]) == records[k * RECORD + 2]);
+    for (size_t stripe = 0; stripe < slab.stripes; stripe++)
+        for (size_t at = 0, n = ROOM; n == ROOM;) {
+            n = slab_next(&slab, stripe, &at, &some);
+            for (size_t k = 0; k < n; k++, sum++) {
+                ck_assert(has_name(records + k * RECORD, ids[k]));
+                ck_assert(read_row(ids[k]) == records[k * RECORD + 2]);
+            }
         }
     return sum;
 }
@@ -353,6 +359,117 @@ START_TEST(rows_are_admitted_by_chance)
 }
 END_TEST
 
+/* ------------------------------------------------------------------ copies */
+
+/* A row of another stripe comes to the slot that it has there. */
+static void copy_row(const struct slab *copy, uint64_t id, uint32_t slot, const float *record)
+{
+    struct slab_row row = {.id = id, .now_ns = now};
+    uint64_t before = copy->stripe->looked;
+
+    slab_open(copy, &row);
+    bool there = row.record && row.slot == slot;
+    float *to = there ? row.record : slab_make_at(copy, &row, slot);
+    memcpy(to, record, RECORD * sizeof *to);
+    if (!there)
+        slab_keep(copy, &row);
+    slab_close(copy, &row);
+    uint64_t steps = copy->stripe->looked - before;
+    most_looked = steps > most_looked ? steps : most_looked;
+}
+
+/* All rows of `slab`, or those that have changed: to its copy, or they are compared. */
+static size_t go_over(const struct slab *copy, _Atomic uint64_t *only, bool compare)
+{
+    enum { ROOM = 5 };
+    uint64_t ids[ROOM];
+    uint32_t slots[ROOM];
+    float records[ROOM * RECORD];
+    const struct slab_some some = {ROOM, ids, slots, records, only};
+    size_t at = 0, sum = 0;
+
+    for (size_t n = ROOM; n == ROOM; sum += n) {
+        n = slab_next(&slab, 0, &at, &some);
+        for (size_t k = 0; k < n; k++) {
+            struct slab_row row = {.id = ids[k], .now_ns = now};
+            if (!compare) {
+                copy_row(copy, ids[k], slots[k], records + k * RECORD);
+                continue;
+            }
+            slab_open(copy, &row);
+            ck_assert(row.record && row.slot == slots[k]);
+            ck_assert_mem_eq(row.record, records + k * RECORD, RECORD * sizeof(float));
+            slab_close(copy, &row);
+        }
+    }
+    return sum;
+}
+
+/* Where both are full, and rows are evicted all the time, or where some are unused for too long. A
+ * copy that makes rows itself has lost no slot, and its rows are new. */
+START_TEST(a_copy_has_the_rows_of_its_stripe)
+{
+    enum { ROOM = 300 };
+    const size_t bytes = bytes_for(1, ROOM);
+    const uint64_t unused = _i % 2 ? 100000 : 0;
+    struct slab copy;
+    struct rng rng;
+    size_t took = 0;
+
+    rng_init(&rng, (uint64_t)_i);
+    begin(1, bytes, unused);
+    void *memory = memory_take(bytes);
+    ck_assert(slab_place(&copy, 1, RECORD, unused, memory, bytes));
+    for (int k = 0; k < 200; k++)
+        push(rng_next(&rng) % 500);
+    go_over(&copy, NULL, false);        /* all that it has, and then what changes */
+    for (int round = 0; round < 100; round++) {
+        for (int k = 0; k < 30; k++)
+            push(rng_next(&rng) % (_i < 2 ? 250 : 3000));
+        now += unused / 70;
+        took += go_over(&copy, changed, false);
+        ck_assert_uint_eq(go_over(&copy, NULL, true), slab_figures(&slab).live);
+        ck_assert_uint_eq(go_over(&copy, changed, false), 0);
+    }
+    ck_assert(took > 1000 && took <= 200 + 100 * 30);
+    ck_assert(_i < 1 || slab_figures(&slab).evicted > 0);
+    ck_assert_uint_eq(slab_figures(&copy).evicted, 0);
+    memory_give(block);
+    slab = copy;
+    block = memory;
+    uint64_t live = count_rows();
+    ck_assert_uint_eq(slab_figures(&slab).live, live);
+    now += 10 * unused;
+    push(5000);
+    ck_assert_uint_eq(slab_figures(&slab).evicted, live == ROOM);
+    while (slab_figures(&slab).live < ROOM)
+        ck_assert(!push(6000 + live++));
+    ck_assert_uint_eq(count_rows(), ROOM);
+    ck_assert_uint_le(most_looked, SLAB_STEPS);
+    memory_give(block);
+}
+END_TEST
+
+/* Whatever rows somebody sends, to whatever slots. */
+START_TEST(a_copy_of_chosen_rows_is_bounded)
+{
+    enum { ROOM = 4000 };
+    float record[RECORD] = {0};
+
+    begin(1, bytes_for(1, ROOM), 0);
+    for (uint64_t k = 0; k < 6000; k++) {
+        uint64_t id = unmixed(UINT64_C(5) << 32 | k % 3000);
+        name(record, id);
+        copy_row(&slab, id, (uint32_t)(k * 1999 % ROOM), record);
+        ck_assert(is_there(id));
+    }
+    ck_assert_uint_le(most_looked, SLAB_STEPS);
+    ck_assert_uint_eq(count_rows(), slab_figures(&slab).live);
+    ck_assert_uint_le(slab_figures(&slab).live, SLAB_CHAIN);
+    end();
+}
+END_TEST
+
 /* ------------------------------------------------------------------ threads */
 
 enum { THREADS = 4, SHARED_STRIPES = 4, SHARED_ROOM = 60, UNIVERSE = 500 };
@@ -384,13 +501,14 @@ static void *pushes(void *of)
     struct rng rng;
     uint64_t id;
     float record[RECORD];
+    const struct slab_some some = {.n = 1, .ids = &id, .records = record};
 
     rng_init(&rng, (uint64_t)(uintptr_t)of);
     for (int k = 0; k < 60000; k++) {
         push_any(&rng);
-        uint64_t at = rng_next(&rng) % (SHARED_STRIPES * SHARED_ROOM);
-        slab_ask_slot(&slab, at % SHARED_STRIPES, at);
-        if (k % 8 == 0 && slab_next(&slab, &at, 1, &id, record) && !has_name(record, id))
+        size_t at = rng_next(&rng) % SHARED_ROOM, stripe = rng_next(&rng) % SHARED_STRIPES;
+        slab_ask_slot(&slab, stripe, at);
+        if (k % 8 == 0 && slab_next(&slab, stripe, &at, &some) && !has_name(record, id))
             strange++;
     }
     return NULL;
@@ -597,6 +715,8 @@ int main(void)
     tcase_add_test(alone, rows_that_nobody_uses_go_after_a_time);
     tcase_add_test(alone, a_chain_is_never_long);
     tcase_add_loop_test(alone, rows_are_admitted_by_chance, 0, 2);
+    tcase_add_loop_test(alone, a_copy_has_the_rows_of_its_stripe, 0, 4);
+    tcase_add_test(alone, a_copy_of_chosen_rows_is_bounded);
     tcase_add_test(beside, no_thread_sees_another_rows_values);
     tcase_add_loop_test(beside, a_lock_whose_owner_died_is_taken, 0, 3);
     tcase_add_test(beside, a_process_that_is_killed_harms_no_other);

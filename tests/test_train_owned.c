@@ -186,7 +186,7 @@ START_TEST(rows_move_where_they_can)
     ck_assert(!owned_moves(&o));
     o = of_job();
     o.rows = -1;
-    ck_assert(!owned_moves(&o));
+    ck_assert(owned_moves(&o));
     o = of_job();
     o.over_tcp = false;
     ck_assert(!owned_moves(&o));

@@ -144,7 +144,8 @@ static bool pack(struct service *s, struct set_message *p, struct rows_of *r)
 {
     struct moves *m = s->moves;
     const struct owned *of = &s->tables[r->table];
-    size_t record = of->record * sizeof(float), each = sizeof(uint64_t) + record;
+    size_t record = of->record * sizeof(float), each = moves_row_bytes(of) + record;
+    size_t ids = sizeof *m->rows, slots = moves_row_bytes(of) - ids;
 
     while (r->at < of->per_slice && r->times > 0) {
         struct moves_part part = {.table = (uint32_t)r->table};
@@ -157,14 +158,17 @@ static bool pack(struct service *s, struct set_message *p, struct rows_of *r)
                 return false;
             continue;
         }
-        size_t n = owned_part_next(of, r->slice, r->dirty, &r->at, room, m->rows,
-                                   m->records);
+        const struct owned_some some = {.n = room, .rows = m->rows, .slots = m->slots,
+                                        .records = m->records};
+        size_t n = owned_part_next(of, r->slice, r->dirty, &r->at, &some);
         if (n == 0)
             break;
         part.n = (uint32_t)n;
         memcpy(to, &part, sizeof part);
-        memcpy(to + sizeof part, m->rows, n * sizeof *m->rows);
-        memcpy(to + sizeof part + n * sizeof *m->rows, m->records, n * record);
+        to += sizeof part;
+        memcpy(to, m->rows, n * ids);
+        memcpy(to + n * ids, m->slots, n * slots);
+        memcpy(to + n * (ids + slots), m->records, n * record);
         p->bytes += sizeof part + n * each;
         p->rows += n;
         p->parts++;

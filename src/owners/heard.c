@@ -167,22 +167,26 @@ static bool hear_begin(struct service *s, int from, const struct moves_entry *e,
            (replica || wants_no_more(s));
 }
 
-/* n rows of a table, and their records. */
+/* n rows of a table, their slots, and their records. */
 static const char *set_rows(struct service *s, int from, struct owned *table, size_t n,
                             const unsigned char *rows)
 {
     size_t record = table->record * sizeof(float);
-    const unsigned char *records = rows + n * sizeof(uint64_t);
+    const unsigned char *slots = rows + n * sizeof(uint64_t);
+    const unsigned char *records = rows + n * moves_row_bytes(table);
     uint64_t row;
+    uint32_t slot = 0;
 
     for (size_t k = 0; k < n; k++) {
         memcpy(&row, rows + k * sizeof row, sizeof row);
-        if (!owned_has(table, row))
-            return "it sends a row that there is not";
+        if (table->shape.grows)
+            memcpy(&slot, slots + k * sizeof slot, sizeof slot);
+        if (!owned_has(table, row) || slot >= table->per_slice)
+            return "it sends a row that there is not, or to no slot that there is";
         if (s->moves->slices[owned_slice(table, row)].from != from)
             continue;           /* there was no memory for it */
         memcpy(s->row, records + k * record, record);
-        owned_part_set(table, row, s->row);
+        owned_part_set(table, row, slot, s->row);
     }
     return NULL;
 }
@@ -204,7 +208,7 @@ static const char *hear_rows(struct service *s, int from, const unsigned char *m
         if (part.table >= (uint32_t)s->n_tables)
             return "it sends rows of no table that there is";
         struct owned *table = &s->tables[part.table];
-        size_t each = sizeof(uint64_t) + table->record * sizeof(float);
+        size_t each = moves_row_bytes(table) + table->record * sizeof(float);
         if (part.n == 0 || part.n > (size_t)(end - at) / each)
             return "it sends another number of rows than it names";
         why = set_rows(s, from, table, part.n, at);

@@ -53,30 +53,21 @@ int owned_shares(const char *text, double *shares, int most)
     return -1;
 }
 
-size_t owned_owners(const struct owned_map *map)
-{
-    size_t n = 0;
-
-    for (int rank = 0; rank < map->size; rank++)
-        n += map->slices[rank] > 0;
-    return n;
-}
-
 size_t owned_of_each(const struct owned *table, uint64_t *rows)
 {
-    bool found[OWNED_SLICES] = {0};
-    size_t owners = owned_owners(table->map), of_them = 0, n = 0;
+    const struct owned_map *map = table->map;
+    bool found[OWNED_SLICES] = {0}, seen[OWNED_SLICES] = {0};
+    size_t n = 0, n_seen = 0;
 
-    for (uint64_t row = 0; owned_has(table, row); row++) {
-        /* each slice has come; of an owner that has gone all are shut */
-        if (row >= OWNED_SLICES && (!table->shape.grows || of_them == owners))
-            break;
-        int slice = owned_slice(table, row), owner = table->map->owner[slice];
-        if (!table->map->shut[slice] && (found[owner] || of_them == owners))
+    for (uint64_t row = 0; n_seen < OWNED_SLICES && owned_has(table, row); row++) {
+        int slice = owned_slice(table, row), owner = map->owner[slice];
+        if (seen[slice])
             continue;
-        rows[n++] = row;
-        of_them += !table->map->shut[slice];
-        found[owner] |= !table->map->shut[slice];
+        seen[slice] = true;
+        n_seen++;
+        if (map->shut[slice] || !found[owner])
+            rows[n++] = row;
+        found[owner] |= !map->shut[slice];
     }
     return n;
 }

@@ -17,12 +17,14 @@ bool moves_init(struct service *s, const struct moves_options *options)
     m->message = memory_take(ASK_BYTES);
     m->records = memory_take(ASK_BYTES);
     m->rows = memory_take(ASK_BYTES);
+    m->slots = memory_take(ASK_BYTES);
     m->last = &m->held;
     m->follow_s = options->follow_s;
     m->late = options->late;
     m->plan = true;
-    if (!m->peers || !m->message || !m->records || !m->rows)
+    if (!m->peers || !m->message || !m->records || !m->rows || !m->slots)
         return false;
+    s->map.moves = true;
     /* late: those of the start that have not left will say so */
     for (int k = 0; k < options->n && k < s->place.size; k++)
         m->peers[k] = (struct moves_peer){.share = options->shares[k],
@@ -51,6 +53,7 @@ void moves_fini(struct service *s)
     memory_give(m->message);
     memory_give(m->records);
     memory_give(m->rows);
+    memory_give(m->slots);
     memory_give(m);
     s->moves = NULL;
 }

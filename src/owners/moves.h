@@ -67,8 +67,8 @@
 #include "owners/service.h"
 
 enum moves_kind {
-    /* ASK_SET has n parts: struct moves_part, then its rows of 8 bytes, and their
-     * records. All others have n entries. */
+    /* ASK_SET has n parts: struct moves_part, then its rows of 8 bytes, in a table that
+     * grows their slots of 4, and their records. All others have n entries. */
     ASK_UNSURE = ASK_SET + 1,           /* before MAP: slices of which the sender has
                                            heard, but not from their owner */
     ASK_MAP,                            /* rate: the sender's share; of: 1: it is late */
@@ -100,10 +100,17 @@ struct moves_part {
 
 enum { MOVES_QUEUED = 4 << 20 };        /* bytes of rows on their way to a rank: then no
                                            copy of a slice goes on */
-enum { MOVES_WIDEST = 8184 };           /* floats of a record */
+enum { MOVES_WIDEST = 8183 };           /* floats of a record */
 _Static_assert(sizeof(struct ask_head) + sizeof(struct moves_part) + sizeof(uint64_t) +
-                       MOVES_WIDEST * sizeof(float) == ASK_BYTES,
+                       sizeof(uint32_t) + MOVES_WIDEST * sizeof(float) == ASK_BYTES,
                "a message has room for one");
+
+/* Bytes of a row in ASK_SET, beside its record. */
+static inline size_t moves_row_bytes(const struct owned *table)
+{
+    return sizeof(uint64_t) + (table->shape.grows ? sizeof(uint32_t) : 0);
+}
+
 enum { NOBODY = -1 };
 
 enum follow_state {
@@ -200,7 +207,8 @@ struct moves {                          /* the turning thread's, but for what sa
     _Atomic bool stuck;                 /* for any thread: nobody can take its slices */
     unsigned char *message;             /* (ASK_BYTES) a SET that is being made, */
     uint64_t *rows;                     /* and rows of a part of it, */
-    float *records;                     /* with their records */
+    uint32_t *slots;                    /* with their slots, in tables that grow, */
+    float *records;                     /* and records */
 };
 
 struct moves_options {

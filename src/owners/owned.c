@@ -71,7 +71,8 @@ bool owned_init(struct owned *table, const char *name, const struct descant_owne
 void owned_fini(struct owned *table)
 {
     for (int slice = 0; table->parts && slice < OWNED_SLICES; slice++) {
-        memory_give(table->parts[slice].own);
+        if (table->parts[slice].own)
+            memory_give(table->parts[slice].memory);
         memory_give(table->parts[slice].dirty);
     }
     memory_give(table->parts);
@@ -89,23 +90,37 @@ static size_t bits_bytes(const struct owned *table)
 }
 
 /* Whole lines: so no two slices share one. */
-static size_t part_bytes(const struct owned *table)
+static size_t part_bytes(const struct owned *table, const struct owned_map *map)
 {
     size_t records = table->per_slice * table->record * sizeof(float);
 
-    return bits_bytes(table) + (records + 63) / 64 * 64;
+    return table->shape.grows ? grown_part_bytes(table, map)
+                              : bits_bytes(table) + (records + 63) / 64 * 64;
 }
 
-static void place_part(const struct owned *table, struct owned_part *part, void *memory)
+static void place_part(struct owned *table, int slice, void *memory)
 {
+    struct owned_part *part = &table->parts[slice];
+
+    part->memory = memory;
+    if (table->shape.grows) {
+        grown_place_part(table, slice, memory);
+        return;
+    }
     part->born = memory;
     part->records = (float *)((unsigned char *)memory + bits_bytes(table));
 }
 
+/* All of the table's slices that are here are one slab. */
+static bool is_one(const struct owned *table, const struct owned_map *map)
+{
+    return table->shape.grows && !map->moves;
+}
+
 size_t owned_bytes(const struct owned *table, const struct owned_map *map, int rank)
 {
-    return table->shape.grows ? grown_bytes(table, map, rank)
-                              : owned_slices(map, rank) * part_bytes(table);
+    return is_one(table, map) ? grown_bytes(table, map, rank)
+                              : owned_slices(map, rank) * part_bytes(table, map);
 }
 
 bool owned_place(struct owned *table, const struct owned_map *map, int rank, void *memory)
@@ -114,38 +129,71 @@ bool owned_place(struct owned *table, const struct owned_map *map, int rank, voi
 
     table->map = map;
     table->rank = rank;
-    if (table->shape.grows)
+    if (is_one(table, map))
         return grown_place(table, memory);
+    table->part_bytes = part_bytes(table, map);
+    if (table->shape.grows) {
+        table->per_slice = grown_part_room(table);
+        table->apart = true;
+    }
     for (int slice = 0; memory && slice < OWNED_SLICES; slice++) {
         if (map->owner[slice] != rank || map->shut[slice])
             continue;
-        place_part(table, &table->parts[slice], at);
-        at += part_bytes(table);
+        place_part(table, slice, at);
+        at += table->part_bytes;
     }
     return true;
 }
 
 bool owned_part_take(struct owned *table, int slice)
 {
-    struct owned_part *part = &table->parts[slice];
-
     owned_part_give(table, slice);
-    part->own = memory_take(part_bytes(table));
-    if (part->own)
-        place_part(table, part, part->own);
-    return part->own != NULL;
+    void *memory = memory_take(table->part_bytes);
+    if (!memory)
+        return false;
+    place_part(table, slice, memory);
+    table->parts[slice].own = true;
+    return true;
+}
+
+static void add_figures(struct slab_figures *sum, const struct slab_figures *of)
+{
+    sum->live += of->live;
+    sum->evicted += of->evicted;
+    sum->refused += of->refused;
 }
 
 void owned_part_give(struct owned *table, int slice)
 {
     struct owned_part *part = &table->parts[slice];
 
+    if (part->slab) {
+        struct slab_figures past = slab_figures(part->slab);
+        past.live = 0;
+        add_figures(&table->past, &past);
+    }
     if (part->own)
-        memory_give(part->own);
-    else if (part->records)
-        memory_drop(part->born, part_bytes(table));
+        memory_give(part->memory);
+    else if (part->memory)
+        memory_drop(part->memory, table->part_bytes);
     memory_give(part->dirty);
     *part = (struct owned_part){0};
+}
+
+struct slab_figures owned_figures(const struct owned *table)
+{
+    struct slab_figures sum = table->past;
+
+    if (!table->apart)
+        return slab_figures(&table->slab);
+    for (int slice = 0; slice < OWNED_SLICES; slice++) {
+        if (!table->parts[slice].slab)
+            continue;
+        struct slab_figures of = slab_figures(table->parts[slice].slab);
+        of.live = table->map->owner[slice] == table->rank ? of.live : 0;
+        add_figures(&sum, &of);
+    }
+    return sum;
 }
 
 bool owned_part_follow(struct owned *table, int slice)
@@ -299,13 +347,15 @@ static uint64_t row_at(const struct owned *table, int slice, size_t row)
 }
 
 size_t owned_part_next(const struct owned *table, int slice, bool dirty, size_t *at,
-                       size_t room, uint64_t *rows, float *records)
+                       const struct owned_some *some)
 {
     struct owned_part *part = &table->parts[slice];
     _Atomic uint64_t *bits = dirty ? part->dirty : part->born;
     size_t n = 0;
 
-    for (; *at < table->per_slice && n < room; ++*at) {
+    if (table->shape.grows)
+        return grown_part_next(table, slice, dirty, at, some);
+    for (; *at < table->per_slice && n < some->n; ++*at) {
         struct place place = {part, *at};
         uint64_t bit = UINT64_C(1) << *at % 64;
         uint64_t word = atomic_load_explicit(&bits[*at / 64], memory_order_acquire);
@@ -315,30 +365,30 @@ size_t owned_part_next(const struct owned *table, int slice, bool dirty, size_t 
             continue;
         if (dirty)
             atomic_fetch_and_explicit(&bits[*at / 64], ~bit, memory_order_acquire);
-        rows[n] = row_at(table, slice, *at);
-        if (records)
-            table->kernels->copy(records + n * table->record, record_at(table, place),
-                                 table->record);
+        some->rows[n] = row_at(table, slice, *at);
+        if (some->records)
+            table->kernels->copy(some->records + n * table->record,
+                                 record_at(table, place), table->record);
         n++;
     }
     return n;
 }
 
-/* *at: slice by slice, a row of each. */
+/* *at: slice by slice, a row or slot of each. */
 size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t *rows,
                   float *records)
 {
     uint64_t end = OWNED_SLICES * (uint64_t)table->per_slice;
     size_t n = 0;
 
-    if (table->shape.grows)
-        return slab_next(&table->slab, at, room, rows, records);
     while (*at < end && n < room) {
         int slice = (int)(*at / table->per_slice);
         size_t row = (size_t)(*at % table->per_slice);
-        if (table->map->owner[slice] == table->rank && table->parts[slice].records)
-            n += owned_part_next(table, slice, false, &row, room - n, rows + n,
-                                 records ? records + n * table->record : NULL);
+        const struct owned_some some = {
+            .n = room - n, .rows = rows + n,
+            .records = records ? records + n * table->record : NULL};
+        if (table->map->owner[slice] == table->rank && table->parts[slice].memory)
+            n += owned_part_next(table, slice, false, &row, &some);
         else
             row = table->per_slice;
         *at = (uint64_t)slice * table->per_slice +
@@ -347,10 +397,15 @@ size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t
     return n;
 }
 
-void owned_part_set(struct owned *table, uint64_t row, const float *record)
+void owned_part_set(struct owned *table, uint64_t row, uint32_t slot,
+                    const float *record)
 {
     struct place at = place_of(table, row);
 
+    if (table->shape.grows) {
+        grown_part_set(table, row, slot, record);
+        return;
+    }
     table->kernels->copy(record_at(table, at), record, table->record);
     set_bit(at.part->born, at.row);
     note_change(at);
@@ -364,6 +419,6 @@ void owned_set(struct owned *table, const uint64_t *rows, size_t n, const float 
         if (table->shape.grows)
             grown_set(table, rows[k], records + k * table->record);
         else
-            owned_part_set(table, rows[k], records + k * table->record);
+            owned_part_set(table, rows[k], 0, records + k * table->record);
     }
 }

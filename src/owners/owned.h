@@ -8,8 +8,10 @@
  * of its optimizer lie side by side.
  *
  * In a table that grows, rows are named by any numbers: a row's slice follows from a hash
- * of its number, and the slice's rows lie in a hash table (slab.h, grown.c). What follows
- * here is of the others.
+ * of its number, and the slice's rows lie in a hash table, a stripe of a slab (slab.h,
+ * grown.c). Where slices stay, it is one slab for all of a table's slices that are here,
+ * which trainers of one machine share. Where they move, each slice has a slab of its own,
+ * which has one stripe. What follows here is of the other tables.
  *
  * A row is born by its first push. Until then it has its first values, which follow from
  * the seed and its number, so nothing is filled at the start.
@@ -39,19 +41,25 @@ struct owned_map {
     int owner[OWNED_SLICES];
     int slices[OWNED_SLICES];           /* (size) of each rank */
     int place[OWNED_SLICES];            /* at the start: of the slice among those of its
-                                           owner; tables that grow use it, whose slices
-                                           do not move */
+                                           owner; for tables that grow, where slices stay
+                                           */
     bool shut[OWNED_SLICES];            /* the slice is on its way: its owner cannot be
                                            asked yet, or use it */
     uint32_t epoch[OWNED_SLICES];       /* grows with each change of its owner */
     uint32_t version;                   /* of all of this */
+    bool moves;                         /* owners may change. Set before tables are placed
+                                         */
 };
 
 /* A slice of a table, where its rows are here. */
 struct owned_part {
-    _Atomic uint64_t *born, *dirty;     /* dirty NULL: nobody follows */
-    float *records;                     /* NULL: it is not here */
-    void *own;                          /* memory of its own; NULL: in owned_place's */
+    void *memory;                       /* NULL: it is not here */
+    _Atomic uint64_t *dirty;            /* (per_slice) NULL: nobody follows */
+    _Atomic uint64_t *born;             /* (per_slice), and */
+    float *records;                     /* (per_slice, record); or, in a table that grows,
+                                         */
+    const struct slab *slab;            /* a slab of its own, where tables are apart */
+    bool own;                           /* the memory is; else it is owned_place's */
 };
 
 struct owned {
@@ -59,13 +67,20 @@ struct owned {
     struct descant_owned shape;
     uint64_t turn;
     size_t record;                      /* floats of a row with its state */
-    size_t per_slice;                   /* rows */
+    size_t per_slice;                   /* rows; in a table that grows, those that a slice
+                                           has room for, since owned_place */
+    size_t part_bytes;                  /* of a slice that has memory to itself, since
+                                           owned_place */
     const struct kernels *kernels;
     const struct owned_map *map;
     int rank;                           /* whose slices lie here */
     struct owned_part *parts;           /* (OWNED_SLICES) */
-    struct slab slab;                   /* in a table that grows, instead of these: a
-                                           stripe for each slice that is here */
+    /* in a table that grows: */
+    bool apart;                         /* each slice has a slab of its own, of one
+                                           stripe; else those that are here have */
+    struct slab slab;                   /* this one, with stripes by map->place */
+    struct slab_figures past;           /* apart: what slices have evicted and refused
+                                           that are here no more */
 };
 
 /* --- map.c --- */
@@ -78,7 +93,6 @@ void owned_map_share(struct owned_map *map, const double *shares, int size);
 /* "2,1,1" into shares. Their number, up to the last one above 0; -1: it is no such text,
  * or has more than `most`. */
 int owned_shares(const char *text, double *shares, int most);
-size_t owned_owners(const struct owned_map *map);       /* ranks that have slices */
 /* The first row of each owner, but of those that have none of the table, and of each
  * slice that is on its way: into (OWNED_SLICES) rows. Returns how many. */
 size_t owned_of_each(const struct owned *table, uint64_t *rows);
@@ -184,19 +198,33 @@ size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t
  * be evicted for them. */
 void owned_set(struct owned *table, const uint64_t *rows, size_t n, const float *records);
 
-/* --- owned.c: slices that come and go; not in tables that grow --- */
+/* --- owned.c: slices that come and go --- */
 
 /* Memory for a slice that comes, all of its rows unborn. False: there is none. */
 bool owned_part_take(struct owned *table, int slice);
 void owned_part_give(struct owned *table, int slice);
 /* From now on its dirty rows are noted. False: no memory. */
 bool owned_part_follow(struct owned *table, int slice);
-/* Rows of a slice with their records, from row *at of the slice on: those that are born,
- * or, `dirty`, that were changed since they were last taken. Up to room of them; fewer:
- * there are no more. */
+
+/* Rows of a slice, (n) of each. */
+struct owned_some {
+    size_t n;
+    uint64_t *rows;
+    float *records;                     /* NULL: without */
+    uint32_t *slots;                    /* of a table that grows; NULL: without */
+};
+
+/* From *at on, 0 at first, up to some->n rows that are born, or, `dirty`, that were
+ * changed since they were last taken. Returns how many; fewer: there are no more. */
 size_t owned_part_next(const struct owned *table, int slice, bool dirty, size_t *at,
-                       size_t room, uint64_t *rows, float *records);
-/* A record, also of a slice of another rank, whose memory is here. */
-void owned_part_set(struct owned *table, uint64_t row, const float *record);
+                       const struct owned_some *some);
+/* A record, also of a slice of another rank, whose memory is here. slot: its place in
+ * the slice that this one is the copy of, below per_slice; of tables that grow. */
+void owned_part_set(struct owned *table, uint64_t row, uint32_t slot,
+                    const float *record);
+
+/* Of a table that grows: rows of slices that this rank owns, and what was evicted and
+ * refused here so far. Others: 0. */
+struct slab_figures owned_figures(const struct owned *table);
 
 #endif

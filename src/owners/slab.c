@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define SLAB_PREPARED UINT32_MAX
+#define SLAB_UNKNOWN UINT32_MAX         /* no slot: a stripe has fewer */
 #define WAIT_NS UINT64_C(10000000000)
 #define LOOK_NS UINT64_C(1000000)
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
@@ -52,6 +53,14 @@ size_t slab_least(size_t stripes, size_t record)
 {
     return begin_of(stripes) + LINE +
            stripes * SLAB_LEAST * (stride_of(record) + sizeof(uint32_t));
+}
+
+size_t slab_room(size_t stripes, size_t record, size_t bytes)
+{
+    size_t each = stripes * (stride_of(record) + sizeof(uint32_t));
+    size_t room = (bytes - begin_of(stripes) - LINE) / each;
+
+    return room < INT32_MAX ? room : INT32_MAX;
 }
 
 static struct slot *slot_at(const struct slab *slab, size_t stripe, uint32_t slot)
@@ -148,13 +157,12 @@ static bool prepare_once(const struct slab *slab)
 bool slab_place(struct slab *slab, size_t stripes, size_t record, uint64_t unused_ns,
                 void *memory, size_t bytes)
 {
-    size_t begin = begin_of(stripes), stride = stride_of(record);
-    size_t room = (bytes - begin - LINE) / stripes / (stride + sizeof(uint32_t));
+    size_t begin = begin_of(stripes), room = slab_room(stripes, record, bytes);
     size_t buckets = (room * stripes * sizeof(uint32_t) + LINE - 1) / LINE * LINE;
     unsigned char *at = memory;
 
-    *slab = (struct slab){.stripes = stripes, .record = record, .stride = stride,
-                          .room = room < INT32_MAX ? room : INT32_MAX, .head = memory,
+    *slab = (struct slab){.stripes = stripes, .record = record,
+                          .stride = stride_of(record), .room = room, .head = memory,
                           .unit_ns = unused_ns ? unused_ns / UNITS + 1 : 0,
                           .stripe = (struct slab_stripe *)(void *)(at + LINE),
                           .buckets = (_Atomic uint32_t *)(void *)(at + begin),
@@ -241,10 +249,15 @@ static void split(const struct slab *slab, size_t stripe)
 
 /* --- locks --- */
 
+/* Where the list of free slots is unknown, take_over finds it. */
 static void free_slot(const struct slab *slab, size_t stripe, uint32_t slot)
 {
-    slot_at(slab, stripe, slot)->next = slab->stripe[stripe].free;
-    slab->stripe[stripe].free = slot + 1;
+    struct slab_stripe *of = &slab->stripe[stripe];
+
+    if (of->free == SLAB_UNKNOWN)
+        return;
+    slot_at(slab, stripe, slot)->next = of->free;
+    of->free = slot + 1;
 }
 
 /* After a process that was killed under the lock. (At a split, it has left the bucket
@@ -330,16 +343,19 @@ void slab_close(const struct slab *slab, const struct slab_row *row)
 
 /* --- eviction --- */
 
-static void evict(const struct slab *slab, size_t stripe, uint32_t slot)
+static void take_out(const struct slab *slab, size_t stripe, uint32_t slot)
 {
-    struct slab_stripe *of = &slab->stripe[stripe];
-
     set(&slot_at(slab, stripe, slot)->state, 0);
     atomic_signal_fence(memory_order_seq_cst);  /* 3. */
     unlink_row(slab, stripe, slot);
     free_slot(slab, stripe, slot);
-    count(&of->live, -1);
-    count(&of->evicted, 1);
+    count(&slab->stripe[stripe].live, -1);
+}
+
+static void evict(const struct slab *slab, size_t stripe, uint32_t slot)
+{
+    take_out(slab, stripe, slot);
+    count(&slab->stripe[stripe].evicted, 1);
 }
 
 static uint32_t hand_moves(struct slab_stripe *of)
@@ -402,11 +418,31 @@ static void shorten(const struct slab *slab, const struct slab_row *row)
 
 /* --- rows that are made --- */
 
+/* The first row that a copy of another stripe makes by itself (slab_make_at): it finds
+ * the slots that are free. Its rows are as old as what has come last of each, though
+ * they were read meanwhile where they were: they are new from now on. */
+static void take_over(const struct slab *slab, const struct slab_row *row)
+{
+    uint32_t made = get(&slab->stripe[row->stripe].made);
+
+    slab->stripe[row->stripe].free = 0;
+    for (uint32_t k = 0; k < made; k++) {
+        _Atomic uint32_t *state = &slot_at(slab, row->stripe, k)->state;
+        uint32_t was = get(state);
+        if (was & LIVE)
+            set(state, age_now(slab, row->now_ns) << AGE_AT | (was & (LIVE | USES)));
+        else
+            free_slot(slab, row->stripe, k);
+    }
+}
+
 static uint32_t take_slot(const struct slab *slab, const struct slab_row *row)
 {
     struct slab_stripe *of = &slab->stripe[row->stripe];
     uint32_t made = get(&of->made);
 
+    if (of->free == SLAB_UNKNOWN)
+        take_over(slab, row);
     if (row->chain >= SLAB_CHAIN)
         shorten(slab, row);
     sweep(slab, row);
@@ -428,6 +464,27 @@ float *slab_make(const struct slab *slab, struct slab_row *row)
     struct slot *slot = slot_at(slab, row->stripe, row->slot);
     slot->id = row->id;
     row->record = slot->record;
+    return row->record;
+}
+
+float *slab_make_at(const struct slab *slab, struct slab_row *row, uint32_t slot)
+{
+    struct slab_stripe *of = &slab->stripe[row->stripe];
+    struct slot *to = slot_at(slab, row->stripe, slot);
+    uint32_t made = get(&of->made);
+
+    of->free = SLAB_UNKNOWN;
+    if (row->record)
+        take_out(slab, row->stripe, row->slot);
+    else if (row->chain >= SLAB_CHAIN)
+        shorten(slab, row);
+    if (get(&to->state) & LIVE)
+        take_out(slab, row->stripe, slot);
+    set(&of->made, made > slot ? made : slot + 1);
+    atomic_signal_fence(memory_order_seq_cst);  /* 1. */
+    to->id = row->id;
+    row->slot = slot;
+    row->record = to->record;
     return row->record;
 }
 
@@ -460,41 +517,55 @@ bool slab_admits(const struct slab *slab, const struct slab_row *row, double adm
 
 /* --- all rows --- */
 
-enum { PIECE = 64 };                    /* slots that are looked at under one lock */
+enum { PIECE = 64 };                    /* slots that are looked at under one lock: a word
+                                           of some->only */
 
-static size_t next_piece(const struct slab *slab, uint64_t *at, size_t n, uint64_t *ids,
-                         float *records)
+/* The slot's bit is taken back before its row is read: a change from then on sets it
+ * anew, by a thread that has the lock later. */
+static bool take_bit(_Atomic uint64_t *only, uint32_t slot)
 {
-    size_t stripe = (size_t)(*at / slab->room), found = 0;
-    uint32_t from = (uint32_t)(*at % slab->room), k;
+    uint64_t bit = UINT64_C(1) << slot % 64;
+
+    return !only || (atomic_fetch_and_explicit(&only[slot / 64], ~bit,
+                                               memory_order_relaxed) & bit);
+}
+
+static size_t next_piece(const struct slab *slab, size_t stripe, size_t *at, size_t found,
+                         const struct slab_some *some)
+{
+    size_t end = (*at / PIECE + 1) * PIECE, made;
 
     lock(slab, stripe);
-    uint32_t made = get(&slab->stripe[stripe].made);
-    for (k = from; k < made && k - from < PIECE && found < n; k++) {
-        const struct slot *slot = slot_at(slab, stripe, k);
-        if (!(get(&slot->state) & LIVE))
+    made = get(&slab->stripe[stripe].made);
+    for (; *at < made && *at < end && found < some->n; ++*at) {
+        const struct slot *slot = slot_at(slab, stripe, (uint32_t)*at);
+        if (!take_bit(some->only, (uint32_t)*at) || !(get(&slot->state) & LIVE))
             continue;
-        ids[found] = slot->id;
-        if (records)
-            memcpy(records + found * slab->record, slot->record,
+        some->ids[found] = slot->id;
+        if (some->slots)
+            some->slots[found] = (uint32_t)*at;
+        if (some->records)
+            memcpy(some->records + found * slab->record, slot->record,
                    slab->record * sizeof(float));
         found++;
     }
     unlock(slab, stripe);
-    *at = k < made ? stripe * (uint64_t)slab->room + k
-                   : (stripe + 1) * (uint64_t)slab->room;
+    *at = *at < made ? *at : slab->room;
     return found;
 }
 
-size_t slab_next(const struct slab *slab, uint64_t *at, size_t n, uint64_t *ids,
-                 float *records)
+size_t slab_next(const struct slab *slab, size_t stripe, size_t *at,
+                 const struct slab_some *some)
 {
-    uint64_t end = slab->stripes * (uint64_t)slab->room;
     size_t found = 0;
 
-    while (*at < end && found < n)
-        found += next_piece(slab, at, n - found, ids + found,
-                            records ? records + found * slab->record : NULL);
+    while (*at < slab->room && found < some->n) {
+        if (some->only && *at % PIECE == 0 &&
+            !atomic_load_explicit(&some->only[*at / 64], memory_order_relaxed))
+            *at += PIECE;
+        else
+            found = next_piece(slab, stripe, at, found, some);
+    }
     return found;
 }
 

@@ -14,6 +14,10 @@
  * of them (rows of honest ids never come to that). So each call does a bounded work,
  * SLAB_STEPS slots at most, however many rows there are.
  *
+ * Copies: a stripe may have the rows of another one, of as many slots, each in the slot
+ * that it has there (slab_make_at). The first row that it makes by itself then costs a
+ * look at each slot, once.
+ *
  * Eviction: a clock's hand goes over a stripe's slots, a little for each row that is
  * made. A use raises a row's count, up to 3; the hand lowers it, and evicts a row of
  * count 0. Where it meets none among SLAB_LOOKS, it takes the least of them.
@@ -53,7 +57,8 @@ struct slab_head {
 
 struct slab_stripe {                    /* shared */
     _Alignas(64) pthread_mutex_t lock;  /* robust */
-    uint32_t free;                      /* 1 + the first slot that a row has left */
+    uint32_t free;                      /* 1 + the first slot that a row has left; all
+                                           ones: they are to be found */
     uint32_t hand;
     uint64_t chance;
     uint64_t looked;                    /* slots so far: tests hold it to SLAB_STEPS */
@@ -88,6 +93,9 @@ struct slab_row {
 /* Bytes that such a slab needs at least. */
 size_t slab_least(size_t stripes, size_t record);
 
+/* Rows that each stripe has room for in so many bytes. */
+size_t slab_room(size_t stripes, size_t record, size_t bytes);
+
 /* Of a block that is zeroed, or that another process shares; all give the same numbers.
  * unused_ns: rows that are not used for so long may be evicted; 0: none for that. False:
  * another process began to prepare the block, and does not end. */
@@ -111,14 +119,29 @@ void slab_close(const struct slab *slab, const struct slab_row *row);
  * be there. Other rows may be evicted for it. */
 float *slab_make(const struct slab *slab, struct slab_row *row);
 void slab_keep(const struct slab *slab, struct slab_row *row);
+/* Of a row that is there or not: the same, in that slot, below slab->room. So a stripe
+ * that gets the rows of another one becomes its copy, and each row that is evicted there
+ * goes here when its slot has another row. It evicts none for place, and finds its free
+ * slots when it first makes a row by slab_make. */
+float *slab_make_at(const struct slab *slab, struct slab_row *row, uint32_t slot);
 /* Whether a row that is not there is to be made, with that probability. */
 bool slab_admits(const struct slab *slab, const struct slab_row *row, double admit);
 
-/* Rows from *at on, 0 at first: up to n of them, stripe by stripe. records NULL: without.
- * Returns how many; 0: there are no more. A row that is evicted meanwhile and made again
- * may come twice. */
-size_t slab_next(const struct slab *slab, uint64_t *at, size_t n, uint64_t *ids,
-                 float *records);
+/* Where rows go: (n) of each array, but what is NULL. */
+struct slab_some {
+    size_t n;
+    uint64_t *ids;
+    uint32_t *slots;
+    float *records;
+    _Atomic uint64_t *only;             /* a bit for each slot, set under the lock: rows
+                                           that have it, which is taken back */
+};
+
+/* Rows of a stripe from slot *at on, 0 at first: up to some->n of them. Returns how many;
+ * fewer: there are no more. A row that is evicted meanwhile and made again may come
+ * twice. */
+size_t slab_next(const struct slab *slab, size_t stripe, size_t *at,
+                 const struct slab_some *some);
 
 /* Any time, by anybody: the sums over stripes. */
 struct slab_figures {

@@ -223,7 +223,7 @@ descant_status owners_start(struct descant *job);
 /* Until all that this trainer has pushed has been stepped by. Others may read it then. */
 descant_status owners_flush(struct descant *job);
 /* Any thread: of this rank's tables that grow. */
-struct slab_figures owners_figures(const struct descant *job);
+struct slab_figures owners_figures(struct descant *job);
 /* Its rows go to others; not OK: some are still here, or it may not leave. */
 descant_status owners_leave(struct descant *job, uint64_t until_ns);
 /* Serves others until they need no rows any more; where the job is broken, ends at once.

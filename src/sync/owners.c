@@ -204,12 +204,10 @@ static const char *unmovable(const struct descant *job, const struct link_place 
     if (at->size > OWNED_SLICES)
         return "the job may have more than 1,024 ranks";
     for (size_t k = 0; k < o->n; k++) {
-        if (o->tables[k].shape.grows)
-            return "a table of the job grows, and its rows stay where they are";
         if (o->tables[k].shape.age > 0)
             return "a table of the job has copies of its hot rows: let age be 0";
         if (o->tables[k].record > MOVES_WIDEST)
-            return "a row with its optimizer's state has more than 8184 floats";
+            return "a row with its optimizer's state has more than 8183 floats";
     }
     return NULL;
 }
@@ -273,18 +271,22 @@ static descant_status place_all(struct descant *job)
     return DESCANT_OK;
 }
 
-struct slab_figures owners_figures(const struct descant *job)
+struct slab_figures owners_figures(struct descant *job)
 {
-    const struct owners *o = &job->owners;
+    struct owners *o = &job->owners;
     size_t placed = atomic_load_explicit(&o->placed, memory_order_acquire);
     struct slab_figures sum = {0};
 
+    if (!placed)
+        return sum;
+    gate_in(&o->service);
     for (size_t k = 0; k < placed; k++) {
-        struct slab_figures of = slab_figures(&o->tables[k].slab);  /* 0 of others */
+        struct slab_figures of = owned_figures(&o->tables[k]);
         sum.live += of.live;
         sum.evicted += of.evicted;
         sum.refused += of.refused;
     }
+    gate_out(&o->service);
     return sum;
 }
 

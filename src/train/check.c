@@ -137,10 +137,6 @@ static descant_status check_tables(const struct train_options *o, const struct l
         return log_fail(log, DESCANT_INVALID,
                         "--rows grow needs --table-memory: the bytes that tables may "
                         "take");
-    if (o->rows < 0 && o->rows_move == ROWS_MOVE_YES)
-        return log_fail(log, DESCANT_INVALID,
-                        "--rows-move yes: rows of tables that grow (--rows grow) stay "
-                        "where they are");
     if (o->rows_age > 0 && o->rows_move == ROWS_MOVE_YES)
         return log_fail(log, DESCANT_INVALID,
                         "--rows-move yes needs --rows-age 0: a rank that moves rows "

@@ -229,7 +229,7 @@ bool owned_suits(struct trainer *t);
 /* Whether they may move, once they are. */
 static inline bool owned_moves(const struct train_options *o)
 {
-    bool can = o->over_tcp && o->rows >= 0 && !(o->rows_age > 0);
+    bool can = o->over_tcp && !(o->rows_age > 0);
 
     return (o->rows_move == ROWS_MOVE_YES || (o->rows_move == ROWS_MOVE_AUTO && can)) &&
            o->tables != TABLES_REPLICATE && o->model != MODEL_MLP;

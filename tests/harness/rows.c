@@ -66,6 +66,8 @@ static void open_side(int rank, bool late)
     shapes[0].wire = rows_way.wire;
     if (rows_way.grows)
         rows_let_grow(&shapes[0]);
+    if (rows_way.memory)
+        shapes[0].memory = rows_way.memory;
     memset(&side->service, 0, sizeof side->service);
     ck_assert_ptr_nonnull(link);
     ck_assert_int_eq(service_init(&side->service, link, &at, n_owners, &log), DESCANT_OK);

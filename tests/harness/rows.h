@@ -19,7 +19,8 @@ struct rows_side {
 /* What the next world's tables are like. */
 struct rows_way {
     enum descant_rows_wire wire;
-    bool grows;                         /* the table of which rows are pushed */
+    bool grows;                         /* the table of which rows are pushed, */
+    uint64_t memory;                    /* and takes so much of a rank; 0: rows_let_grow's */
     bool moves;                         /* slices move, */
     double follow_s;                    /* and have replicas */
     int later;                          /* so many of its last ranks are not there at the start */
