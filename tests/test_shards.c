@@ -1220,20 +1220,21 @@ START_TEST(a_leader_is_replaced)
         struct cut_chair chair;
         bool takes_over, gives_up;
     } cases[] = {
-        {{false, false, false, 7, 0}, false, false},
-        {{false, true, false, 7, 0}, false, false},     /* a lower rank is there again, */
-        {{false, true, false, 7, 7}, false, true},      /* in a cut of this one */
-        {{false, false, false, 7, 8}, false, true},
-        {{true, false, false, 7, 0}, true, false},
-        {{true, false, false, 7, 8}, true, false},
-        {{true, false, false, 7, 7}, true, true},       /* the one before has used the number */
-        {{true, false, false, 7, 6}, true, true},
-        {{true, true, false, 7, 0}, false, false},
-        {{true, true, false, 7, 7}, false, false},      /* it is under way */
-        {{true, true, false, 7, 8}, false, false},
-        {{true, true, true, 7, 0}, true, false},        /* another one has written */
-        {{true, true, true, 7, 7}, true, true},
-        {{true, true, true, 7, 8}, true, false},
+        {{false, false, false, 7, 0, false}, false, false},
+        {{false, true, false, 7, 0, false}, false, false},     /* a lower rank is there again, */
+        {{false, true, false, 7, 7, true}, false, true},        /* in a cut of this one */
+        {{false, false, false, 7, 8, false}, false, true},
+        {{true, false, false, 7, 0, false}, true, false},
+        {{true, false, false, 7, 8, false}, true, false},
+        {{true, false, false, 7, 7, false}, true, true},       /* the one before has used the number */
+        {{true, false, false, 7, 6, false}, true, true},
+        {{true, true, false, 7, 0, false}, false, false},
+        {{true, true, false, 7, 7, true}, false, false},        /* it is under way */
+        {{true, true, false, 7, 7, false}, false, true},        /* another rank's, of that number */
+        {{true, true, false, 7, 8, false}, false, false},
+        {{true, true, true, 7, 0, false}, true, false},        /* another one has written */
+        {{true, true, true, 7, 7, true}, true, true},
+        {{true, true, true, 7, 8, false}, true, false},
     };
     for (int k = 0; k < N(cases); k++) {
         ck_assert_msg(cut_takes_over(&cases[k].chair) == cases[k].takes_over, "case %d", k);
@@ -1296,6 +1297,12 @@ START_TEST(orders_and_marks_travel_as_floats)
               back.write == o.write && back.done == o.done && back.tidy == o.tidy &&
               back.id == o.id && back.over);
     ck_assert_mem_eq(back.kept, o.kept, sizeof o.kept);
+    for (int i = 0; i < CUT_KEPT; i++) {        /* two ranks have changed it at once */
+        cut_put_order(&o, row);
+        row[CUT_ORDER_DETAILS + 2 + i] += 1;
+        back = cut_get_order(row);
+        ck_assert(back.cut == o.cut && back.id == o.id && back.tidy == 0 && back.kept[4] == 0);
+    }
     struct cut_mark m = {CUT_LEFT, 8, 7, 0xffffff, 9, 1024, UINT64_C(1) << 40}, again;
     cut_put_mark(&m, row);
     again = cut_get_mark(row);

@@ -167,11 +167,11 @@ START_TEST(what_cannot_be_is_said)
     o.rows_replica = 5;
     o.rows_move = ROWS_MOVE_NO;
     ck_assert_int_ne(train(&o, &result), 0);
-    says("--rows-replica needs rows that move (--rows-move)");
+    says("--rows-replica: rows do not move here; it needs a job over tcp");
     o.rows_move = ROWS_MOVE_YES;
-    o.rows_replica = 0.5;
+    o.rows_replica = 0.05;
     ck_assert_int_ne(train(&o, &result), 0);
-    says("--rows-replica is 0, or 1 second or more");
+    says("--rows-replica is 0, or 0.1 seconds or more");
 }
 END_TEST
 

@@ -587,12 +587,21 @@ class Sync:
         """Inside no rows of tables move, so that what saved() gives on all ranks has each row once:
         for attach(rows_move=True), before finish. All trainers enter it, as an agreement."""
         self._job.wait_for(library.descant_owned_hold, 1)
+        good = failed = False
         try:
             self.any(False)             # all hold
             yield
-            self.any(False)             # all have saved
+            good = True
         finally:
-            self._job.wait_for(library.descant_owned_hold, 0)
+            try:
+                failed = self.any(not good)     # all have saved, or failed
+            except Exception:
+                if good:
+                    raise
+            finally:
+                self._job.call(library.descant_owned_hold, 0)
+        if failed:
+            raise RuntimeError("another trainer has failed while rows were held")
 
     @property
     def steps(self) -> int:

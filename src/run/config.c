@@ -63,10 +63,10 @@ const struct option train_settings[] = {
             "grow: rows that nobody has used for so long may go; 0: none for that"),
     CHOICE("rows-move", rows_move, "auto|no|yes",
            "shard: rows go to hosts that come, and from those that leave, over tcp; not "
-           "with --rows-age; auto: where they can"),
+           "with --rows-age; auto: yes over tcp without --rows-age"),
     SECONDS("rows-replica", rows_replica, 0, 1e6,
-            "rows-move: another host has a copy of each row, at most so old, and takes "
-            "the rows of a host that dies; 0: its death ends the job"),
+            "rows-move: another host has a copy of each row, at most so old, 0.1 s or "
+            "more, and takes the rows of a host that dies; 0: its death ends the job"),
     TEXT("rows-shares", rows_shares,
          "shard: how the rows are parted among the ranks, as 2,1,1; equal parts where "
          "it is not given"),

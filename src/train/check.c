@@ -143,9 +143,11 @@ static descant_status check_tables(const struct train_options *o, const struct l
                         "keeps no copies of them");
     if (o->rows_replica > 0 && !owned_moves(o))
         return log_fail(log, DESCANT_INVALID,
-                        "--rows-replica needs rows that move (--rows-move)");
-    if (o->rows_replica > 0 && o->rows_replica < 1)
-        return log_fail(log, DESCANT_INVALID, "--rows-replica is 0, or 1 second or more");
+                        "--rows-replica: rows do not move here; it needs a job over tcp, "
+                        "--tables shard or auto, --rows-age 0, and not --rows-move no");
+    if (o->rows_replica > 0 && o->rows_replica < 0.1)
+        return log_fail(log, DESCANT_INVALID,
+                        "--rows-replica is 0, or 0.1 seconds or more");
     if (o->tables != TABLES_REPLICATE && o->on_term == ON_TERM_LEAVE && !owned_moves(o))
         return log_fail(log, DESCANT_INVALID,
                         "--on-term leave needs --tables replicate, or rows that move "

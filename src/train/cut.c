@@ -109,8 +109,10 @@ bool cut_takes_over(const struct cut_chair *chair)
  * so is one whose number another one has used: it would never be ordered. */
 bool cut_gives_up(const struct cut_chair *chair)
 {
-    return chair->wanted && (!chair->first || (cut_takes_over(chair) &&
-                                               chair->wanted <= chair->ordered));
+    bool under_way = chair->mine && !cut_takes_over(chair);
+
+    return chair->wanted &&
+           (!chair->first || (chair->wanted <= chair->ordered && !under_way));
 }
 
 static uint64_t larger(uint64_t a, uint64_t b)
@@ -164,6 +166,15 @@ static uint64_t get_long(const float **at)
     return high | get(at);
 }
 
+static uint64_t sum_of(const struct cut_order *order)
+{
+    uint64_t sum = rng_mixed(order->tidy);
+
+    for (int k = 0; k < CUT_KEPT; k++)
+        sum = rng_mixed(sum ^ order->kept[k]);
+    return sum & PART;
+}
+
 void cut_put_order(const struct cut_order *order, float *row)
 {
     memset(row, 0, CUT_FLOATS * sizeof *row);
@@ -177,6 +188,7 @@ void cut_put_order(const struct cut_order *order, float *row)
     put_long(&row, order->id);          /* CUT_ORDER_DETAILS */
     for (int k = 0; k < CUT_KEPT; k++)
         put(&row, order->kept[k]);
+    put(&row, sum_of(order));
 }
 
 struct cut_order cut_get_order(const float *row)
@@ -192,6 +204,10 @@ struct cut_order cut_get_order(const float *row)
     o.id = get_long(&row);
     for (int k = 0; k < CUT_KEPT; k++)
         o.kept[k] = get(&row);
+    if (get(&row) == sum_of(&o))
+        return o;
+    o.tidy = 0;
+    memset(o.kept, 0, sizeof o.kept);
     return o;
 }
 

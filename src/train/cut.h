@@ -89,7 +89,8 @@ struct cut_self {
     bool ends;                  /* its run is over */
 };
 
-/* A rank's next act. It ENDS without an order where nobody is there to give one. */
+/* A rank's next act. A rank whose run is over ENDS without an order where no rank is there
+ * to give one. */
 enum cut_act cut_act(const struct cut_order *order, const struct cut_mark *mine,
                      const struct cut_self *self);
 
@@ -111,8 +112,8 @@ struct cut_ranks {
 
 /* How far the cut is that was ordered last. HELD, MISSING, SETTLED: a round of settling
  * is to be ordered, another one, the writing. *who: a rank that is waited for, or that
- * has failed. By marks that were read once it is a guess where cut_acts is true: the same
- * of marks that were read after it counts. */
+ * has failed. A state for which cut_acts is true counts only if a second look at all
+ * marks finds it again. */
 enum cut_state cut_judge(const struct cut_order *order, const struct cut_ranks *ranks,
                          int *who);
 /* Whether the first rank does something there, and does not just wait. */
@@ -131,6 +132,7 @@ struct cut_chair {
     bool others;                /* the order is not as this rank has written it */
     uint64_t ordered;           /* the last cut, by the order that it goes on from */
     uint64_t wanted;            /* a caller waits for that cut; 0: none does */
+    bool mine;                  /* this rank has ordered it */
 };
 
 /* Whether it begins anew from the order as it is. */
@@ -144,7 +146,9 @@ struct cut_order cut_goes_on(const struct cut_order *row, const struct cut_order
                              const struct cut_mark *marks, int n);
 
 /* As a row of floats, each a whole number below 2^24: numbers, and the details from one
- * float on. A float that is no such number becomes 0. */
+ * float on. A float that is no such number becomes 0. The order has a sum over tidy and
+ * kept: where two ranks have changed a row at once, it does not fit, and both become 0,
+ * so that no rank removes what FILE names. */
 enum { CUT_FLOATS = 16, CUT_ORDER_DETAILS = 7, CUT_MARK_DETAILS = 5 };
 void cut_put_order(const struct cut_order *order, float *row);
 struct cut_order cut_get_order(const float *row);

@@ -48,9 +48,11 @@ struct cuts {
     int parts[CUT_RANKS], moved;            /* of all rows, as this rank knows */
     struct cut_mark mine;
     struct cut_self self;
-    struct cut_order given;             /* where this rank leads */
+    struct cut_order given;             /* where this rank leads, */
+    uint64_t ordered;                   /* and its last cut */
     bool leads, others, mark_lost;      /* others: the order is not as this rank has
-                                           written it; mark_lost: so its mark */
+                                           written it; mark_lost: this rank's
+                                           mark is not as it has written it */
     bool over;                          /* no more cuts, or this rank has left */
     uint64_t ends_ns;                   /* it ENDS since then; 0 */
     float mark_row[CUT_FLOATS], order_row[CUT_FLOATS];  /* as they are in the table */
@@ -150,16 +152,16 @@ static bool give_order(struct cuts *c)
     return give(c, ROW_OF_ORDER, c->order_row, row, CUT_ORDER_DETAILS);
 }
 
-/* Asks for the order, this rank's mark and that of the first rank or, if all are wanted,
- * all marks. No order is given before they are taken. */
+/* Asks for the order, this rank's mark, and those of the ranks up to the first one or, if
+ * all are wanted, of all. No order is given before they are taken. */
 static bool ask(struct cuts *c, bool all)
 {
     uint64_t rows[N_ROWS] = {ROW_OF_ORDER, (uint64_t)c->t->rank};
     int first = others_first(c->t);
 
     c->n_asked = 2;
-    for (int k = 0; k < CUT_RANKS; k++)
-        if (k != c->t->rank && (all || k == first))
+    for (int k = 0; k < (all ? CUT_RANKS : first + 1); k++)
+        if (k != c->t->rank)
             rows[c->n_asked++] = (uint64_t)k;
     memcpy(c->asked, rows, sizeof c->asked);
     return descant_rows_fetch(c->t->job, c->table, rows, c->n_asked, &c->batch) ==
@@ -349,6 +351,7 @@ static bool settle_lead(struct cuts *c)
     struct cut_chair chair = {.first = first && others_first(c->t) == me,
                               .leads = c->leads, .others = c->others,
                               .wanted = wanted(c)};
+    chair.mine = chair.wanted == c->ordered;
     bool begins = cut_takes_over(&chair);
     if (begins) {
         memcpy(c->order_row, c->seen_row, sizeof c->order_row);
@@ -378,7 +381,7 @@ static bool give_changed(struct cuts *c)
         return true;
     given->over |= ends;
     if (cut > given->cut) {
-        given->cut = cut;
+        given->cut = c->ordered = cut;
         given->id = wanted.id;
         if (!c->t->moves) {             /* there is nothing to hold */
             given->settle = given->cut;
@@ -412,16 +415,16 @@ static bool lead(struct cuts *c)
     uint64_t cut = wanted(c);
     int who;
 
-    if (!cut || !c->leads || c->others || given->cut != cut)
+    if (!cut || !c->leads || c->others || given->cut != cut || c->ordered != cut)
         return true;
     if (!look_at_parts(c))
         return false;
-    if (!cut_acts(judge(c, &who)))
+    enum cut_state state = judge(c, &who);
+    if (!cut_acts(state))
         return true;
     if (!look(c, true) || !look_at_parts(c))
         return false;
-    enum cut_state state = c->others ? CUT_HOLDING : judge(c, &who);
-    if (!cut_acts(state))
+    if (c->others || judge(c, &who) != state)
         return true;
     if (state == CUT_HELD || state == CUT_MISSING) {
         given->settle = cut;

@@ -156,7 +156,8 @@ bool others_led(const struct trainer *t)
     return first == t->rank || !rank_is(&t->lost, first);
 }
 
-/* A rank that has left again since its mark was read is an event's. */
+/* Where an event said that the rank left or died (it is in `lost`), the event counts, not
+ * the older mark. */
 void others_seen(struct trainer *t, int rank, bool passed)
 {
     if (passed || (rank_is(&t->gone, rank) && !rank_is(&t->lost, rank)))

@@ -150,6 +150,21 @@ class Embeddings(unittest.TestCase):
         least = sum(torch.tensor(pushed) for pushed, _, _ in said[:2]) * 0.9
         self.assertGreater(torch.tensor(said[0][2])[:, 0].sum(), least.sum())
 
+    def test_all_hear_of_one_that_fails_while_rows_are_held(self):
+        def body(rank):
+            net = Net(300, 2)
+            with descant.attach(net, plan="none", rows_move=True) as sync:
+                try:
+                    with sync.hold_rows():
+                        if rank == 1:
+                            raise ValueError("no room")
+                except (RuntimeError, ValueError) as error:
+                    said = str(error)
+                return said, sync.any(False)
+        said = over_tcp(2, body)
+        self.assertEqual(said, [("another trainer has failed while rows were held", False),
+                                ("no room", False)])
+
     def test_a_checkpoint_goes_to_another_number_of_ranks(self):
         def save(rank):
             torch.manual_seed(rank)
