@@ -132,7 +132,7 @@ static const struct column {
     {"stall for rows", "stall_rows", REPORT_FIELDS, SHARE, -1,
      "Stall for rows: the same, for rows of tables that other trainers own.", NULL},
     {"moved", "rows_moved", REPORT_FIELDS, COUNT, 0,
-     "Moved: rows that the trainer has sent to others, which own them now.", NULL},
+     "Moved: rows that the trainer has sent to others, to own or as replicas.", NULL},
     {"rows", "rows_live", REPORT_FIELDS, COUNT, 0,
      "Rows: of tables that grow, those that there are at the end.", NULL},
     {"evicted", "rows_evicted", REPORT_FIELDS, COUNT, -1,
