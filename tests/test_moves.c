@@ -486,7 +486,8 @@ static bool same_rows(int owner, int replica, int slice)
 }
 
 /* Half of the slices of rank 0 have their replicas on rank 2, which may be about to own some, too.
- * The other replicas are on rank 1. */
+ * The other replicas are on rank 1. A slice that rank 2 is about to own, and whose rows it cannot
+ * take, it has no more: else it might claim old rows. */
 START_TEST(a_rank_that_takes_nothing_stops_no_other)
 {
     enum { FULL = 2 * MOVES_QUEUED };
@@ -504,6 +505,12 @@ START_TEST(a_rank_that_takes_nothing_stops_no_other)
         ck_assert_int_eq(m->slices[slice].to[0].state, FOLLOW_FOLLOWS);
     struct follow *to = &m->slices[6].to[1];    /* about to get a slice of which 1 is the replica */
     *to = (struct follow){.rank = 2, .roles = TO_MOVE, .state = FOLLOW_ENDS};
+    struct service *next = &rows_sides[2].service;
+    const struct moving *there = &next->moves->slices[6];
+    const struct moves_entry e = moves_entry_of(s, 6);
+    ck_assert_ptr_null(hear(next, 0, (struct word){{.kind = ASK_BEGIN, .of = 9}, e}));
+    ck_assert_ptr_null(hear(next, 0, (struct word){{.kind = ASK_COMPLETE}, e}));
+    ck_assert(there->from == 0 && there->complete);
     m->peers[full].queued += FULL;
     for (int k = 0; k < 4; k++)
         rows_push_some(0, &rng, 3000);
@@ -515,6 +522,8 @@ START_TEST(a_rank_that_takes_nothing_stops_no_other)
     }
     ck_assert_int_gt(behind, 100);
     ck_assert_int_eq(to->state, full == 2 ? FOLLOW_BEGINS : FOLLOW_ENDS);
+    ck_assert_int_eq(there->complete, full != 2);
+    ck_assert_int_eq(there->from, full == 2 ? NOBODY : 0);
     moves_unqueue(s, full, FULL);
     to->roles = 0;
     rows_run(100000000);
