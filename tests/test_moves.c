@@ -212,6 +212,7 @@ static void check_map(void)
         ck_assert_int_eq(s->moves->shut, 0);
         ck_assert_int_eq(s->moves->left, 0);
         ck_assert_ptr_null(s->moves->held);
+        ck_assert_uint_eq(atomic_load(&s->queued), 0);
         ck_assert_msg(abs(slices_of(k) - OWNED_SLICES / open_ranks()) <= 1, "rank %d has %d", k,
                       slices_of(k));
     }
@@ -556,6 +557,32 @@ START_TEST(changed_rows_travel_together)
     rows_run(SETTLES_NS);
     ck_assert_uint_ge(rows_sides[0].service.stats.moved - moved, _i ? 600 : ROWS / 2);
     ck_assert_uint_le(from->served - sent, 2 * ROWS / 2 * 20 / ASK_BYTES + 4);
+    rows_close_world();
+}
+END_TEST
+
+/* Pushes wait for pushes alone: an owner may have rows on their way to many ranks. */
+START_TEST(no_push_waits_for_rows_that_are_copied)
+{
+    enum { OWN = ROWS / 3 };
+    uint64_t rows[OWN];
+    float g[OWN * WIDTH] = {0};
+    size_t most = 0;
+
+    open_moving(0, 3, 0, 0.1);
+    rows_run(SETTLES_NS);
+    struct service *s = &rows_sides[0].service;
+    for (uint64_t k = 0; k < OWN; k++)
+        rows[k] = 3 * k;                /* most of them are of rank 0 */
+    ck_assert_int_eq(batch_push(s, rows_fetch(0, rows, OWN), g, 1), DESCANT_OK);
+    for (int k = 0; k < 1000 && atomic_load(&s->queued) > 0; k++)
+        rows_run(10000);
+    for (int k = 0; k < 2000; k++) {
+        rows_run(100000);
+        most = s->moves->peers[1].queued > most ? s->moves->peers[1].queued : most;
+        ck_assert_uint_eq(atomic_load(&s->queued), 0);
+    }
+    ck_assert_uint_gt(most, ASK_BYTES / 2);
     rows_close_world();
 }
 END_TEST
@@ -1066,6 +1093,7 @@ int main(void)
     tcase_add_test(words, a_copy_that_is_refused_is_not_believed);
     tcase_add_loop_test(words, a_rank_that_takes_nothing_stops_no_other, 0, 2);
     tcase_add_loop_test(words, changed_rows_travel_together, 0, 2);
+    tcase_add_test(words, no_push_waits_for_rows_that_are_copied);
     tcase_add_test(words, rows_that_lie_are_refused);
     tcase_add_test(words, a_push_to_a_wrong_rank_is_dropped);
     tcase_add_test(words, each_slice_waits_for_itself);

@@ -99,7 +99,8 @@ struct moves_part {
 };
 
 enum { MOVES_QUEUED = 4 << 20 };        /* bytes of rows on their way to a rank: then no
-                                           copy of a slice goes on */
+                                           copy of a slice goes on. No push waits for
+                                           these rows, to however many ranks they go */
 enum { MOVES_WIDEST = 8183 };           /* floats of a record */
 _Static_assert(sizeof(struct ask_head) + sizeof(struct moves_part) + sizeof(uint64_t) +
                        sizeof(uint32_t) + MOVES_WIDEST * sizeof(float) == ASK_BYTES,

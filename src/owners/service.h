@@ -192,7 +192,9 @@ struct service {
     struct ask *inbox, **inbox_last;
     uint64_t posted;                    /* asks so far */
     struct ask *free_asks[ASK_SIZES], *made_asks;
-    _Atomic size_t queued;              /* bytes of pushes' asks on their way */
+    _Atomic size_t queued;              /* bytes of pushes' asks on their way, of callers
+                                           and passed on; rows of slices that are copied
+                                           have bounds of their own (moves.h) */
     _Atomic uint32_t unqueued;          /* rung when these become few enough; a futex */
     /* flags, sequentially consistent */
     _Atomic int status;                 /* of its failure; 0. Set by the turning thread,

@@ -22,7 +22,8 @@ struct ask *moves_ask(struct service *s, int rank, enum ask_kind kind, size_t by
     ask->n = 0;
     ask->row_bytes = 0;
     ask->bytes = bytes;
-    atomic_fetch_add(&s->queued, ask_room(ask));
+    if (kind == ASK_PUSH)
+        atomic_fetch_add(&s->queued, ask_room(ask));
     s->n_asks++;
     return ask;
 }
