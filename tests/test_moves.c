@@ -761,6 +761,31 @@ START_TEST(a_rank_that_has_left_gets_nothing)
 }
 END_TEST
 
+/* A rank that has left says DONE and ENDED in one turn, and closes. Another one that looks only
+ * then hears both words, and the end. */
+START_TEST(all_words_of_a_rank_come_before_its_end)
+{
+    open_moving(0, 3, 0, 1e3);
+    rows_run(SETTLES_NS);
+    struct service *s = &rows_sides[1].service;
+    const struct owners_peer *peer = &rows_sides[0].service.peers[1];
+    moves_leave(s);
+    for (int k = 0; k < 100 && !atomic_load(&s->moves->away); k++)
+        rows_run(20000000);
+    ck_assert(atomic_load(&s->moves->away));
+    service_end(s);
+    while (service_turn(s) != OWNERS_ENDED)
+        ;
+    rows_close(1);
+    ck_assert(peer->there && !peer->done);
+    simulated_run(rows_world, simulated_now(rows_world) + 1000000000);
+    for (int k = 0; k < 100 && peer->there; k++)
+        service_turn(&rows_sides[0].service);
+    ck_assert(!peer->there && peer->done && peer->ended);
+    rows_close_world();
+}
+END_TEST
+
 /* At any moment: before it knows that slices have moved to others, or with some on their way to
  * it. One that has some by then stays until the others end; the others leave as ever. */
 START_TEST(one_that_ends_keeps_nobody)
@@ -1094,6 +1119,7 @@ int main(void)
     tcase_add_loop_test(words, a_rank_that_takes_nothing_stops_no_other, 0, 2);
     tcase_add_loop_test(words, changed_rows_travel_together, 0, 2);
     tcase_add_test(words, no_push_waits_for_rows_that_are_copied);
+    tcase_add_test(words, all_words_of_a_rank_come_before_its_end);
     tcase_add_test(words, rows_that_lie_are_refused);
     tcase_add_test(words, a_push_to_a_wrong_rank_is_dropped);
     tcase_add_test(words, each_slice_waits_for_itself);

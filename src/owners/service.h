@@ -48,6 +48,7 @@ enum { ASKS_QUEUED = 32 << 20 };        /* bytes of pushes' asks on their way, b
 enum { ASK_LEAST = 1 << 10, ASK_SIZES = 6 };    /* room of asks: 1, 2, 4 … 32 KiB */
 enum { OWNERS_LANES = 16 };             /* asks of one peer that this rank has room for */
 enum { OWNERS_ANSWERS = 256 };          /* to one peer at a time */
+enum { OWNERS_WORDS = 2 };              /* of OWNERS_DONE: what a peer says at most */
 enum owners_tag { OWNERS_ASK, OWNERS_ANSWER, OWNERS_DONE };
 enum owners_word { WORD_DONE = -1, WORD_ENDED = -2 };   /* of struct owners_peer */
 enum ask_kind {
@@ -147,9 +148,9 @@ struct owners_peer {
     bool ended;                         /* it has ended in order: it has given its slices
                                            away, or nobody needs them. Its last word */
     bool told;                          /* that this rank asks for nothing more */
-    int32_t says, hears;                /* OWNERS_DONE: enum owners_word, or a rank whose
+    int32_t says, hears[OWNERS_WORDS];  /* OWNERS_DONE: enum owners_word, or a rank whose
                                            rows are lost */
-    struct owners_op said, heard;
+    struct owners_op said, heard[OWNERS_WORDS];
     struct lane *lanes;                 /* (n_lanes) a ring; NULL: it has not come */
     uint64_t opened, served;            /* lanes so far */
     int n_answers;                      /* on their way to it */
