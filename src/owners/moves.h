@@ -203,7 +203,10 @@ struct moves {                          /* the turning thread's, but for what sa
     bool said;                          /* that there is no memory */
     _Atomic bool leaves;                /* any thread: this rank gives all away */
     _Atomic int holds;                  /* any thread: so many want that nothing moves */
-    _Atomic bool still;                 /* for any thread: holds, and nothing moves */
+    _Atomic bool still;                 /* for any thread: holds, and nothing moves. The
+                                           turning thread sets it, and a thread that
+                                           begins to hold resets it: once it is set
+                                           again, nothing moves while that thread holds */
     _Atomic bool away;                  /* for any thread: it leaves, and has nothing */
     _Atomic bool stuck;                 /* for any thread: nobody can take its slices */
     unsigned char *message;             /* (ASK_BYTES) a SET that is being made, */
