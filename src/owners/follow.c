@@ -61,7 +61,6 @@ static struct follow *give_role(struct moving *of, unsigned role, int rank)
     return f;
 }
 
-/* rank NOBODY: none is to have the role. A replica stays until the next one is whole. */
 bool moves_set_role(struct service *s, int slice, unsigned role, int rank)
 {
     struct moving *of = &s->moves->slices[slice];
@@ -182,7 +181,6 @@ static bool has_begun(const struct follow *f)
                         f->state == FOLLOW_FOLLOWS);
 }
 
-/* One of them is in that state. */
 bool moves_one_is(const struct moving *of, enum follow_state state)
 {
     bool is = false;
