@@ -658,6 +658,38 @@ START_TEST(a_push_to_a_wrong_rank_is_dropped)
 }
 END_TEST
 
+/* A push of which a row is lost still waits for another row, whose slice is about to come. */
+START_TEST(a_lost_row_takes_no_early_one_along)
+{
+    const uint64_t rows[] = {0, 1, 4};          /* of rank 0, and of rank 1 */
+    const float g[3 * WIDTH] = {-1, -1, -1, -2, -2, -2, -3, -3, -3};
+    float values[2 * WIDTH];
+
+    open_moving(0, 3, 0, 1e3);
+    rows_run(10000000);
+    struct service *s = &rows_sides[2].service, *owner = &rows_sides[0].service;
+    struct descant_rows *batch = rows_fetch(2, rows, 3);
+    ck_assert_ptr_nonnull(rows_come(2, batch));
+    struct word word = {{.kind = ASK_BEGIN, .of = 5}, moves_entry_of(owner, 4)};
+    ck_assert_ptr_null(hear(owner, 1, word));
+    owner->moves->slices[4].complete = true;
+    ck_assert(moves_change(s, 1, 0, 2, false) && moves_change(s, 4, 0, 2, false));
+    ck_assert_int_eq(batch_push(s, batch, g, 1), DESCANT_OK);
+    rows_run(10000000);
+    owned_read(&rows_sides[0].tables[0], rows, NULL, 1, values);
+    ck_assert(values[0] == 0);
+    word.head = (struct ask_head){.kind = ASK_END, .of = 0};
+    word.entry = (struct moves_entry){4, 0, 2, owner->place.generation};
+    ck_assert_ptr_null(hear(owner, 1, word));
+    rows_run(10000000);
+    owned_read(&rows_sides[0].tables[0], rows, NULL, 1, values);
+    owned_read(&rows_sides[0].tables[0], rows + 2, NULL, 1, values + WIDTH);
+    ck_assert(values[0] == 1 && values[WIDTH] == 3);
+    ck_assert_str_eq(rows_logged, "");
+    rows_close_world();
+}
+END_TEST
+
 /* One slice has found an owner before another one loses its own. */
 START_TEST(each_slice_waits_for_itself)
 {
@@ -1122,6 +1154,7 @@ int main(void)
     tcase_add_test(words, all_words_of_a_rank_come_before_its_end);
     tcase_add_test(words, rows_that_lie_are_refused);
     tcase_add_test(words, a_push_to_a_wrong_rank_is_dropped);
+    tcase_add_test(words, a_lost_row_takes_no_early_one_along);
     tcase_add_test(words, each_slice_waits_for_itself);
     tcase_add_loop_test(words, a_replica_that_has_not_met_its_owner_does_not_join, 0, 2);
     tcase_add_test(words, a_claim_is_heard_of_an_owner_that_never_came);

@@ -161,8 +161,8 @@ bool service_lose(struct service *s, int rank)
     return rank == s->rank || known || !matters || service_goes(s, rank);
 }
 
-/* Where the link has met more processes of a rank than the job knows, the job's news is of
- * an older process, and the rank is not lost. */
+/* Where the link has met more processes of a rank than the job knows, the job's news is
+ * of an older process, and the rank is not lost. */
 bool owners_is_lost(struct owners_known *known, const struct owners_life *is,
                     uint64_t now_ns)
 {

@@ -162,7 +162,8 @@ struct moving {
                                            claim */
     uint64_t waits_ns;                  /* it has no owner since then; 0 */
     int says;                           /* the rank that has last said that it owns the
-                                           slice, until it goes or gives it away; NOBODY */
+                                           slice, until that rank goes or gives it away;
+                                           NOBODY */
     uint32_t said;                      /* says: the epoch of that word */
     int claims;                         /* the same of the rank that claims it, */
     uint32_t claimed;                   /* and the epoch of the claim */
@@ -318,8 +319,6 @@ bool service_loses(struct service *s, int rank);
  * protocol. */
 bool moves_heard(struct service *s, int rank, const unsigned char *message, size_t bytes,
            const char **no_ask);
-/* An ask for rows is to wait, since their slice is about to be here. */
-bool moves_early(struct service *s, const unsigned char *message, size_t bytes);
 
 /* --- any thread --- */
 

@@ -319,13 +319,13 @@ struct read_ask {
     struct ask_head head;
     struct owned *table;
     const unsigned char *gradients;
+    bool elsewhere;                     /* some of its rows are another rank's, */
+    bool early;                         /* and the slices of some of these come here */
 };
 
-/* NULL, or why it is no ask; s->asked becomes its rows. ask_elsewhere: some of its rows
- * are another rank's, and else it is one. */
+/* NULL, or why it is no ask; s->asked becomes its rows. */
 const char *ask_read(struct service *s, const unsigned char *message, size_t bytes,
                      struct read_ask *ask);
-extern const char *const ask_elsewhere;
 /* Leaves the rows of a push that are this rank's. */
 void ask_keep_own(struct service *s, unsigned char *message, struct read_ask *ask);
 void ask_answer(struct service *s, const struct read_ask *ask, unsigned char *out);

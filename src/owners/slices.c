@@ -145,6 +145,7 @@ void moves_comes(struct service *s, int slice, int from)
     struct moving *of = &s->moves->slices[slice];
 
     s->moves->coming += (from != NOBODY) - (of->from != NOBODY);
+    s->moves->heard |= from == NOBODY;  /* asks that wait for it: it comes no more */
     of->from = from;
     of->complete = of->joined = false;
 }
