@@ -370,9 +370,11 @@ DESCANT_API descant_status descant_rows_settle(struct descant *job);
  * thread calls next may be in a record or not.
  *
  * With options.owned_moves. hold 1: from its return on no rows come to this rank, or go,
- * until it calls with 0 as often. If all ranks hold, and each saves the rows that it owns,
- * every row is saved once. Before start it returns at once, and rows stay where they are at
- * the start. parts: sets parts[k], for k < n, to how many of the 1,024 parts of all rows
+ * until it calls with 0 as often. The holds of all threads of the rank are counted together:
+ * where other threads have called with 0 as often before the call with 1 returns, it returns
+ * ORDER, and no hold is left. If all ranks hold, and each saves the rows that it owns, every
+ * row is saved once. Before start it returns at once, and rows stay where they are at the
+ * start. parts: sets parts[k], for k < n, to how many of the 1,024 parts of all rows
  * rank k owns, as this rank knows now; *moved: how many have ever had another owner than
  * at the start. On one machine rank 0 stands for all. */
 DESCANT_API descant_status descant_owned_floats(struct descant *job, int table,

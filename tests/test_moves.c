@@ -212,6 +212,7 @@ static void check_map(void)
         ck_assert_int_eq(s->moves->shut, 0);
         ck_assert_int_eq(s->moves->left, 0);
         ck_assert_ptr_null(s->moves->held);
+        ck_assert_uint_eq(atomic_load(&s->queued), 0);
         ck_assert_msg(abs(slices_of(k) - OWNED_SLICES / open_ranks()) <= 1, "rank %d has %d", k,
                       slices_of(k));
     }
@@ -486,7 +487,8 @@ static bool same_rows(int owner, int replica, int slice)
 }
 
 /* Half of the slices of rank 0 have their replicas on rank 2, which may be about to own some, too.
- * The other replicas are on rank 1. */
+ * The other replicas are on rank 1. A slice that rank 2 is about to own, and whose rows it cannot
+ * take, it has no more: else it might claim old rows. */
 START_TEST(a_rank_that_takes_nothing_stops_no_other)
 {
     enum { FULL = 2 * MOVES_QUEUED };
@@ -504,6 +506,12 @@ START_TEST(a_rank_that_takes_nothing_stops_no_other)
         ck_assert_int_eq(m->slices[slice].to[0].state, FOLLOW_FOLLOWS);
     struct follow *to = &m->slices[6].to[1];    /* about to get a slice of which 1 is the replica */
     *to = (struct follow){.rank = 2, .roles = TO_MOVE, .state = FOLLOW_ENDS};
+    struct service *next = &rows_sides[2].service;
+    const struct moving *there = &next->moves->slices[6];
+    const struct moves_entry e = moves_entry_of(s, 6);
+    ck_assert_ptr_null(hear(next, 0, (struct word){{.kind = ASK_BEGIN, .of = 9}, e}));
+    ck_assert_ptr_null(hear(next, 0, (struct word){{.kind = ASK_COMPLETE}, e}));
+    ck_assert(there->from == 0 && there->complete);
     m->peers[full].queued += FULL;
     for (int k = 0; k < 4; k++)
         rows_push_some(0, &rng, 3000);
@@ -515,6 +523,8 @@ START_TEST(a_rank_that_takes_nothing_stops_no_other)
     }
     ck_assert_int_gt(behind, 100);
     ck_assert_int_eq(to->state, full == 2 ? FOLLOW_BEGINS : FOLLOW_ENDS);
+    ck_assert_int_eq(there->complete, full != 2);
+    ck_assert_int_eq(there->from, full == 2 ? NOBODY : 0);
     moves_unqueue(s, full, FULL);
     to->roles = 0;
     rows_run(100000000);
@@ -547,6 +557,32 @@ START_TEST(changed_rows_travel_together)
     rows_run(SETTLES_NS);
     ck_assert_uint_ge(rows_sides[0].service.stats.moved - moved, _i ? 600 : ROWS / 2);
     ck_assert_uint_le(from->served - sent, 2 * ROWS / 2 * 20 / ASK_BYTES + 4);
+    rows_close_world();
+}
+END_TEST
+
+/* Pushes wait for pushes alone: an owner may have rows on their way to many ranks. */
+START_TEST(no_push_waits_for_rows_that_are_copied)
+{
+    enum { OWN = ROWS / 3 };
+    uint64_t rows[OWN];
+    float g[OWN * WIDTH] = {0};
+    size_t most = 0;
+
+    open_moving(0, 3, 0, 0.1);
+    rows_run(SETTLES_NS);
+    struct service *s = &rows_sides[0].service;
+    for (uint64_t k = 0; k < OWN; k++)
+        rows[k] = 3 * k;                /* most of them are of rank 0 */
+    ck_assert_int_eq(batch_push(s, rows_fetch(0, rows, OWN), g, 1), DESCANT_OK);
+    for (int k = 0; k < 1000 && atomic_load(&s->queued) > 0; k++)
+        rows_run(10000);
+    for (int k = 0; k < 2000; k++) {
+        rows_run(100000);
+        most = s->moves->peers[1].queued > most ? s->moves->peers[1].queued : most;
+        ck_assert_uint_eq(atomic_load(&s->queued), 0);
+    }
+    ck_assert_uint_gt(most, ASK_BYTES / 2);
     rows_close_world();
 }
 END_TEST
@@ -618,6 +654,38 @@ START_TEST(a_push_to_a_wrong_rank_is_dropped)
     rows_run(10000000);
     ck_assert_ptr_nonnull(strstr(rows_logged, "a row that is another rank's"));
     batch_let_go(s, batch);
+    rows_close_world();
+}
+END_TEST
+
+/* A push of which a row is lost still waits for another row, whose slice is about to come. */
+START_TEST(a_lost_row_takes_no_early_one_along)
+{
+    const uint64_t rows[] = {0, 1, 4};          /* of rank 0, and of rank 1 */
+    const float g[3 * WIDTH] = {-1, -1, -1, -2, -2, -2, -3, -3, -3};
+    float values[2 * WIDTH];
+
+    open_moving(0, 3, 0, 1e3);
+    rows_run(10000000);
+    struct service *s = &rows_sides[2].service, *owner = &rows_sides[0].service;
+    struct descant_rows *batch = rows_fetch(2, rows, 3);
+    ck_assert_ptr_nonnull(rows_come(2, batch));
+    struct word word = {{.kind = ASK_BEGIN, .of = 5}, moves_entry_of(owner, 4)};
+    ck_assert_ptr_null(hear(owner, 1, word));
+    owner->moves->slices[4].complete = true;
+    ck_assert(moves_change(s, 1, 0, 2, false) && moves_change(s, 4, 0, 2, false));
+    ck_assert_int_eq(batch_push(s, batch, g, 1), DESCANT_OK);
+    rows_run(10000000);
+    owned_read(&rows_sides[0].tables[0], rows, NULL, 1, values);
+    ck_assert(values[0] == 0);
+    word.head = (struct ask_head){.kind = ASK_END, .of = 0};
+    word.entry = (struct moves_entry){4, 0, 2, owner->place.generation};
+    ck_assert_ptr_null(hear(owner, 1, word));
+    rows_run(10000000);
+    owned_read(&rows_sides[0].tables[0], rows, NULL, 1, values);
+    owned_read(&rows_sides[0].tables[0], rows + 2, NULL, 1, values + WIDTH);
+    ck_assert(values[0] == 1 && values[WIDTH] == 3);
+    ck_assert_str_eq(rows_logged, "");
     rows_close_world();
 }
 END_TEST
@@ -721,6 +789,31 @@ START_TEST(a_rank_that_has_left_gets_nothing)
     rows_check(0);
     rows_end_all();
     ck_assert_str_eq(rows_logged, "");
+    rows_close_world();
+}
+END_TEST
+
+/* A rank that has left says DONE and ENDED in one turn, and closes. Another one that looks only
+ * then hears both words, and the end. */
+START_TEST(all_words_of_a_rank_come_before_its_end)
+{
+    open_moving(0, 3, 0, 1e3);
+    rows_run(SETTLES_NS);
+    struct service *s = &rows_sides[1].service;
+    const struct owners_peer *peer = &rows_sides[0].service.peers[1];
+    moves_leave(s);
+    for (int k = 0; k < 100 && !atomic_load(&s->moves->away); k++)
+        rows_run(20000000);
+    ck_assert(atomic_load(&s->moves->away));
+    service_end(s);
+    while (service_turn(s) != OWNERS_ENDED)
+        ;
+    rows_close(1);
+    ck_assert(peer->there && !peer->done);
+    simulated_run(rows_world, simulated_now(rows_world) + 1000000000);
+    for (int k = 0; k < 100 && peer->there; k++)
+        service_turn(&rows_sides[0].service);
+    ck_assert(!peer->there && peer->done && peer->ended);
     rows_close_world();
 }
 END_TEST
@@ -1057,8 +1150,11 @@ int main(void)
     tcase_add_test(words, a_copy_that_is_refused_is_not_believed);
     tcase_add_loop_test(words, a_rank_that_takes_nothing_stops_no_other, 0, 2);
     tcase_add_loop_test(words, changed_rows_travel_together, 0, 2);
+    tcase_add_test(words, no_push_waits_for_rows_that_are_copied);
+    tcase_add_test(words, all_words_of_a_rank_come_before_its_end);
     tcase_add_test(words, rows_that_lie_are_refused);
     tcase_add_test(words, a_push_to_a_wrong_rank_is_dropped);
+    tcase_add_test(words, a_lost_row_takes_no_early_one_along);
     tcase_add_test(words, each_slice_waits_for_itself);
     tcase_add_loop_test(words, a_replica_that_has_not_met_its_owner_does_not_join, 0, 2);
     tcase_add_test(words, a_claim_is_heard_of_an_owner_that_never_came);

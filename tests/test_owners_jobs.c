@@ -188,6 +188,14 @@ static struct descant *open_one(int rank, int size)
     return descant_open(&job, &o) == DESCANT_OK ? job : NULL;
 }
 
+/* A hold that another thread has ended, be it at once, is an error, and none is left. */
+static bool a_hold_lasts_until_it_is_ended(struct descant *job)
+{
+    return descant_owned_hold(job, 0) == DESCANT_OK &&
+           descant_owned_hold(job, 1) == DESCANT_ORDER &&
+           descant_owned_hold(job, 1) == DESCANT_OK && descant_owned_hold(job, 0) == DESCANT_OK;
+}
+
 static int train(int rank, int size, int founders)
 {
     struct descant *job = open_one(rank, founders);
@@ -205,6 +213,8 @@ static int train(int rank, int size, int founders)
     if (descant_owned_table(job, "rows", &of, &table) != DESCANT_OK ||
         descant_start(job) != DESCANT_OK)
         return 3;
+    if (moves && rank == 1 && !a_hold_lasts_until_it_is_ended(job))
+        return 9;
     for (int k = 0; k < THREADS; k++) {
         workers[k] = (struct worker){.job = job, .table = table, .rank = rank, .size = size,
                                      .thread = k};

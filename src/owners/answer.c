@@ -6,14 +6,12 @@
 #include <math.h>
 #include <string.h>
 
-const char *const ask_elsewhere = "it asks for a row that is another rank's";
-
 const char *ask_read(struct service *s, const unsigned char *message, size_t bytes,
                      struct read_ask *ask)
 {
     const struct ask_head *head = &ask->head;
-    bool elsewhere = false;
 
+    ask->elsewhere = ask->early = false;
     if (bytes > ASK_BYTES || bytes < sizeof *head)
         return "what it asks is longer than an ask, or shorter than its head";
     memcpy(&ask->head, message, sizeof *head);
@@ -33,10 +31,13 @@ const char *ask_read(struct service *s, const unsigned char *message, size_t byt
         memcpy(&s->asked[k], message + sizeof *head + k * id, id);
         if (!owned_has(ask->table, s->asked[k]))
             return "it asks for a row that there is not";
-        elsewhere |= !moves_serves(s, owned_slice(ask->table, s->asked[k]));
+        int slice = owned_slice(ask->table, s->asked[k]);
+        bool serves = moves_serves(s, slice);
+        ask->elsewhere |= !serves;
+        ask->early |= !serves && s->moves && s->moves->slices[slice].from != NOBODY;
     }
     ask->gradients = message + sizeof *head + n * id;
-    return elsewhere ? ask_elsewhere : NULL;
+    return NULL;
 }
 
 void ask_keep_own(struct service *s, unsigned char *message, struct read_ask *ask)

@@ -69,7 +69,7 @@ struct ask *ask_take(struct service *s, size_t message, size_t answer)
 
 void ask_post(struct service *s, struct ask *ask)
 {
-    if (!ask->batch)
+    if (ask->kind == ASK_PUSH)
         atomic_fetch_add(&s->queued, ask_room(ask));
     pthread_mutex_lock(&s->lock);
     ask->number = ++s->posted;
@@ -144,7 +144,7 @@ void ask_done(struct service *s, struct ask *ask)
 {
     struct descant_rows *batch = ask->batch;
 
-    if (!batch)
+    if (ask->kind == ASK_PUSH)
         no_more_queued(s, ask_room(ask));
     ask_let_go(s, ask);
     s->n_asks--;

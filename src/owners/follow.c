@@ -61,7 +61,6 @@ static struct follow *give_role(struct moving *of, unsigned role, int rank)
     return f;
 }
 
-/* rank NOBODY: none is to have the role. A replica stays until the next one is whole. */
 bool moves_set_role(struct service *s, int slice, unsigned role, int rank)
 {
     struct moving *of = &s->moves->slices[slice];
@@ -182,7 +181,6 @@ static bool has_begun(const struct follow *f)
                         f->state == FOLLOW_FOLLOWS);
 }
 
-/* One of them is in that state. */
 bool moves_one_is(const struct moving *of, enum follow_state state)
 {
     bool is = false;
@@ -278,18 +276,40 @@ bool moves_copy_some(struct service *s, int slice, struct follow *f)
 
 /* --- changed rows, from time to time --- */
 
-/* A slice whose replica has no room for more waits. One that is to have the slice, and
- * has no room, begins anew later, rather than that the replica waits for it. */
-static bool may_send(const struct service *s, struct moving *of)
+/* The rank gets the rows of a slice for one of these roles, and its queue is full. */
+static bool is_full(const struct service *s, const struct follow *f, unsigned roles)
 {
+    return has_begun(f) && f->roles & roles &&
+           !moves_has_room(s, f->rank, 2 * MOVES_QUEUED);
+}
+
+/* Where a replica's queue is full, the slice waits. Where only the new owner's queue is
+ * full, its copy begins anew later, so that the replica does not wait for it. */
+static bool waits_for_replica(const struct service *s, const struct moving *of)
+{
+    bool waits = false;
+
     for (int k = 0; k < TO_MOST; k++)
-        if (has_begun(&of->to[k]) && of->to[k].roles & (TO_FOLLOW | TO_OLD) &&
-            !moves_has_room(s, of->to[k].rank, 2 * MOVES_QUEUED))
-            return false;
-    for (int k = 0; k < TO_MOST; k++)
-        if (has_begun(&of->to[k]) && !moves_has_room(s, of->to[k].rank, 2 * MOVES_QUEUED))
-            of->to[k].state = FOLLOW_BEGINS;
-    return true;
+        waits |= is_full(s, &of->to[k], TO_FOLLOW | TO_OLD);
+    return waits;
+}
+
+/* Rows that the new owner does not get from here on go to the replica alone. Where this
+ * rank died, the new owner could claim the slice without these rows: so it is to drop
+ * what it has. */
+static bool drop_full(struct service *s, int slice)
+{
+    struct moves_entry entry = moves_entry_of(s, slice);
+    bool good = true;
+
+    for (int k = 0; good && k < TO_MOST; k++) {
+        struct follow *f = &s->moves->slices[slice].to[k];
+        if (!is_full(s, f, TO_MOVE))
+            continue;
+        f->state = FOLLOW_BEGINS;
+        good = moves_say(s, f->rank, ASK_DROP, &entry, 1, 0, 0);
+    }
+    return good;
 }
 
 /* Of the slices that are due, those that go to the same ranks as the first one. *more:
@@ -307,10 +327,12 @@ static bool sweep_some(struct service *s, bool *more)
         bool follows = moves_one_is(of, FOLLOW_FOLLOWS) || moves_one_is(of, FOLLOW_ENDS);
         if (!m->due[slice])
             continue;
-        if (follows && !may_send(s, of)) {
+        if (follows && waits_for_replica(s, of)) {
             waits = waits < 0 ? slice : waits;
             continue;
         }
+        if (follows && !drop_full(s, slice))
+            return false;
         const struct set_message own = message_of(of);
         p = p.n || !follows ? p : own;
         if (follows && (own.n != p.n || memcmp(own.to, p.to, sizeof own.to) != 0)) {

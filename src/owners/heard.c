@@ -360,33 +360,3 @@ bool moves_heard(struct service *s, int rank, const unsigned char *message, size
         good = hear_share(s, rank, &head);
     return !*no_ask && good;
 }
-
-bool moves_early(struct service *s, const unsigned char *message, size_t bytes)
-{
-    struct ask_head head;
-    uint64_t row;
-    bool early = false;
-
-    if (bytes > ASK_BYTES || bytes < sizeof head)
-        return false;
-    memcpy(&head, message, sizeof head);
-    if (head.kind < ASK_FETCH || head.kind > ASK_COPY || head.table >= s->n_tables)
-        return false;
-    const struct owned *table = &s->tables[head.table];
-    size_t id = row_id_bytes(table);
-    if (head.n > (bytes - sizeof head) / id)
-        return false;
-    for (size_t k = 0; k < head.n; k++) {
-        row = 0;
-        memcpy(&row, message + sizeof head + k * id, id);
-        if (!owned_has(table, row))
-            return false;
-        int slice = owned_slice(table, row);
-        if (moves_serves(s, slice))
-            continue;
-        if (s->moves->slices[slice].from == NOBODY)
-            return false;
-        early = true;
-    }
-    return early;
-}

@@ -136,8 +136,8 @@ bool service_loses(struct service *s, int rank)
                         "tables: start again from a checkpoint", rank);
 }
 
-/* One that goes before it has ended in order has its rows with it; where both ranks were
- * done, this one needs none of them. */
+/* A peer that goes without ENDED takes its rows with it. That is no loss where both ranks
+ * have said DONE. */
 bool service_goes(struct service *s, int rank)
 {
     struct owners_peer *peer = &s->peers[rank];
@@ -161,8 +161,8 @@ bool service_lose(struct service *s, int rank)
     return rank == s->rank || known || !matters || service_goes(s, rank);
 }
 
-/* Where the link has met more processes since then than the job has, it is ahead, and the
- * job speaks of an older one. */
+/* Where the link has met more processes of a rank than the job knows, the job's news is
+ * of an older process, and the rank is not lost. */
 bool owners_is_lost(struct owners_known *known, const struct owners_life *is,
                     uint64_t now_ns)
 {

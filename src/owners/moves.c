@@ -427,5 +427,7 @@ void moves_leave(struct service *s)
 void moves_hold(struct service *s, bool hold)
 {
     atomic_fetch_add(&s->moves->holds, hold ? 1 : -1);
+    if (hold)
+        atomic_store(&s->moves->still, false);
     service_wake(s);
 }

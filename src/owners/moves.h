@@ -10,7 +10,7 @@
  *      meanwhile, and notes which rows change; it sends these again. Then A says
  *      COMPLETE, and B answers FOLLOWED. B answers REFUSED where it has no memory, or
  *      still answers for the slice itself, as in 3. Each BEGIN has a number, which its
- *      answer names: an answer to an older BEGIN is nothing.
+ *      answer names: an answer to an older BEGIN is ignored.
  *   2. A keeps its callers out for a moment, sends what has changed since, and END: B has
  *      the slice, and says so to all (OWN).
  *   3. A says MOVED to all. A rank C that hears it asks nobody about the slice for a
@@ -99,7 +99,8 @@ struct moves_part {
 };
 
 enum { MOVES_QUEUED = 4 << 20 };        /* bytes of rows on their way to a rank: then no
-                                           copy of a slice goes on */
+                                           copy of a slice goes on. No push waits for
+                                           these rows, to however many ranks they go */
 enum { MOVES_WIDEST = 8183 };           /* floats of a record */
 _Static_assert(sizeof(struct ask_head) + sizeof(struct moves_part) + sizeof(uint64_t) +
                        sizeof(uint32_t) + MOVES_WIDEST * sizeof(float) == ASK_BYTES,
@@ -141,10 +142,10 @@ struct moving {
                                            start, and has not come yet */
     struct follow to[TO_MOST];          /* this rank owns it, and these get its rows: a
                                            role has one rank, a rank one place */
-    int early;                          /* a replica that has answered before the END of
-                                           its slice has come; NOBODY. Whether it has */
-    bool early_joins;                   /* joined, */
-    uint32_t early_of;                  /* and the epoch of that END */
+    int early;                          /* a replica whose answer has come before the END
+                                           of the slice; NOBODY */
+    bool early_joins;                   /* early: it has all rows (FOLLOWED) */
+    uint32_t early_of;                  /* early: the epoch that its answer names */
     bool left;                          /* this rank has given it away, and still answers
                                            ranks that have not said FENCE */
     int owed;                           /* so many have not, of its gift or its claim */
@@ -161,9 +162,9 @@ struct moving {
                                            claim */
     uint64_t waits_ns;                  /* it has no owner since then; 0 */
     int says;                           /* the rank that has last said that it owns the
-                                           slice, until it goes or gives it away; NOBODY,
-                                           */
-    uint32_t said;                      /* and the epoch of that word */
+                                           slice, until that rank goes or gives it away;
+                                           NOBODY */
+    uint32_t said;                      /* says: the epoch of that word */
     int claims;                         /* the same of the rank that claims it, */
     uint32_t claimed;                   /* and the epoch of the claim */
 };
@@ -188,11 +189,13 @@ struct moves {                          /* the turning thread's, but for what sa
     bool heard;                         /* and asks of others may be served */
     bool rests;                         /* no slice is to be copied or given */
     int numbers;                        /* of BEGINs so far */
-    int at;                             /* the slice that is looked at next, */
-    int sweep;                          /* and whose changed rows are sent first, */
-    bool due[OWNED_SLICES];             /* of those whose are due; */
-    int n_due;                          /* so many; */
-    uint64_t swept_ns;                  /* all were due then */
+    int at;                             /* the slice that is looked at next: may it be
+                                           copied or given? */
+    int sweep;                          /* the slice at which the next sweep of changed
+                                           rows begins */
+    bool due[OWNED_SLICES];             /* slices whose changed rows are to be sent */
+    int n_due;                          /* the number of slices that are due */
+    uint64_t swept_ns;                  /* when all slices were last made due */
     bool sweeps;                        /* a slice that is due may be sent now */
     uint64_t looks_ns;                  /* the next look for slices without an owner */
     bool refused;                       /* some were, */
@@ -202,7 +205,10 @@ struct moves {                          /* the turning thread's, but for what sa
     bool said;                          /* that there is no memory */
     _Atomic bool leaves;                /* any thread: this rank gives all away */
     _Atomic int holds;                  /* any thread: so many want that nothing moves */
-    _Atomic bool still;                 /* for any thread: holds, and nothing moves */
+    _Atomic bool still;                 /* for any thread: holds, and nothing moves. The
+                                           turning thread sets it, and a thread that
+                                           begins to hold resets it: once it is set
+                                           again, nothing moves while that thread holds */
     _Atomic bool away;                  /* for any thread: it leaves, and has nothing */
     _Atomic bool stuck;                 /* for any thread: nobody can take its slices */
     unsigned char *message;             /* (ASK_BYTES) a SET that is being made, */
@@ -258,7 +264,7 @@ bool moves_set_role(struct service *s, int slice, unsigned role, int rank);
 void moves_forget_followers(struct moving *of);
 /* One of them is in that state. */
 bool moves_one_is(const struct moving *of, enum follow_state state);
-/* So many bytes of rows are not yet on their way to it. */
+/* Fewer than `most` bytes of rows are on their way to that rank. */
 bool moves_has_room(const struct service *s, int rank, size_t most);
 /* From now on rows of a slice that change are noted. */
 bool moves_note_changes(struct service *s, int slice);
@@ -313,8 +319,6 @@ bool service_loses(struct service *s, int rank);
  * protocol. */
 bool moves_heard(struct service *s, int rank, const unsigned char *message, size_t bytes,
            const char **no_ask);
-/* An ask for rows is to wait, since their slice is about to be here. */
-bool moves_early(struct service *s, const unsigned char *message, size_t bytes);
 
 /* --- any thread --- */
 

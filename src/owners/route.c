@@ -29,7 +29,7 @@ static void serve_here(struct service *s, struct ask *ask)
 {
     struct read_ask read;
 
-    if (ask_read(s, ask->message, ask->bytes, &read) != NULL)
+    if (ask_read(s, ask->message, ask->bytes, &read) != NULL || read.elsewhere)
         ;                       /* cannot be: this rank has made it */
     else if (ask->batch) {
         ask_answer(s, &read, ask->answer);

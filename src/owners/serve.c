@@ -69,22 +69,30 @@ static bool answer(struct service *s, int rank, const struct read_ask *ask)
     return service_send(s, rank, OWNERS_ANSWER, answer->rows, bytes, &answer->op);
 }
 
-static bool serve(struct service *s, const struct lane *lane, const char **no_ask)
+/* *waits: the slices of some of its rows are about to be here, and it is to be served
+ * then. A push of which other rows are of no slice that comes here has lost these
+ * (moves.h). */
+static bool serve(struct service *s, const struct lane *lane, bool *waits,
+                  const char **no_ask)
 {
     struct read_ask ask;
 
+    *waits = false;
     owners_count(&s->stats.bytes, lane->bytes);
     if (s->moves && lane->bytes <= ASK_BYTES && lane->bytes >= sizeof ask.head &&
         *lane->message >= ASK_SET)
         return moves_heard(s, lane->rank, lane->message, lane->bytes, no_ask);
     *no_ask = ask_read(s, lane->message, lane->bytes, &ask);
-    if (*no_ask == ask_elsewhere && s->moves && ask.head.kind == ASK_PUSH &&
-        !moves_early(s, lane->message, lane->bytes)) {
-        ask_keep_own(s, lane->message, &ask);
-        *no_ask = NULL;
-    }
+    if (!*no_ask && ask.elsewhere && !ask.early &&
+        !(s->moves && ask.head.kind == ASK_PUSH))
+        *no_ask = "it asks for a row that is another rank's";
     if (*no_ask)
         return false;
+    *waits = ask.early;
+    if (ask.early)
+        return true;
+    if (ask.elsewhere)
+        ask_keep_own(s, lane->message, &ask);
     owners_count(&s->stats.served, ask.head.n);
     if (ask.head.kind != ASK_PUSH)
         return answer(s, lane->rank, &ask);
@@ -98,14 +106,13 @@ bool serve_again(struct service *s, int rank, const char **no_ask)
 
     while (peer->served < peer->opened) {
         const struct lane *next = &peer->lanes[peer->served % (uint64_t)s->n_lanes];
+        bool waits;
         if (!next->heard)
             break;
-        if (!serve(s, next, no_ask)) {
-            if (!*no_ask || !s->moves || !moves_early(s, next->message, next->bytes))
-                return false;
-            *no_ask = NULL;
+        if (!serve(s, next, &waits, no_ask))
+            return false;
+        if (waits)
             break;
-        }
         peer->served++;
     }
     return open_lanes(s, rank);

@@ -86,12 +86,20 @@ void service_past_copies(struct service *s)
 
 /* --- peers --- */
 
-static bool receive_word(struct service *s, int rank)
+/* Its DONE and its ENDED may come before this rank's next turn, and its end with them:
+ * both receives are open from the start, since a word that has none is lost when the
+ * peer is forgotten. Where the link is fixed nobody says ENDED. */
+static bool receive_words(struct service *s, int rank)
 {
     struct owners_peer *peer = &s->peers[rank];
+    bool good = true;
 
-    return service_receive(s, rank, OWNERS_DONE, &peer->hears, sizeof peer->hears,
-                           &peer->heard);
+    for (int k = 0; good && k < (s->place.fixed ? 1 : OWNERS_WORDS); k++) {
+        peer->heard[k] = (struct owners_op){OP_DONE, peer};
+        good = service_receive(s, rank, OWNERS_DONE, &peer->hears[k],
+                               sizeof peer->hears[k], &peer->heard[k]);
+    }
+    return good;
 }
 
 static bool comes(struct service *s, int rank, uint64_t generation)
@@ -103,9 +111,8 @@ static bool comes(struct service *s, int rank, uint64_t generation)
     peer->came++;
     peer->mapped = !s->moves;
     peer->gone = peer->done = peer->ended = peer->told = false;
-    peer->heard = (struct owners_op){OP_DONE, peer};
     peer->said = (struct owners_op){OP_SAID_DONE, peer};
-    return serve_open(s, rank) && receive_word(s, rank) &&
+    return serve_open(s, rank) && receive_words(s, rank) &&
            (s->moves ? moves_come(s, rank) : route_waiting(s, rank));
 }
 
@@ -171,11 +178,13 @@ static bool hear_ask(struct service *s, struct lane *lane, const struct link_end
 }
 
 /* It is done, it has ended, or another rank's rows are lost. */
-static bool hear_word(struct service *s, struct owners_peer *peer, size_t bytes)
+static bool hear_word(struct service *s, const struct link_ended *ended)
 {
-    int rank = (int)(peer - s->peers), word = peer->hears;
+    const struct owners_op *op = ended->op;
+    struct owners_peer *peer = op->of;
+    int rank = (int)(peer - s->peers), word = peer->hears[op - peer->heard];
 
-    if (bytes != sizeof peer->hears || word < WORD_ENDED)
+    if (ended->bytes != sizeof *peer->hears || word < WORD_ENDED)
         return breaks(s, rank, "it says of its end what this version does not know");
     if (word >= 0)
         return (s->moves && s->moves->follow_s > 0) || owned_slices(&s->map, word) == 0 ||
@@ -184,7 +193,7 @@ static bool hear_word(struct service *s, struct owners_peer *peer, size_t bytes)
     peer->ended = word == WORD_ENDED;
     if (s->moves)
         s->moves->plan = true;
-    return peer->ended || s->place.fixed || receive_word(s, rank);
+    return true;
 }
 
 static bool one_ended(struct service *s, const struct link_ended *ended)
@@ -201,7 +210,7 @@ static bool one_ended(struct service *s, const struct link_ended *ended)
     case OP_HEARD:
         return hear_ask(s, op->of, ended);
     case OP_DONE:
-        return hear_word(s, op->of, ended->bytes);
+        return hear_word(s, ended);
     default:
         return true;
     }

@@ -48,6 +48,7 @@ enum { ASKS_QUEUED = 32 << 20 };        /* bytes of pushes' asks on their way, b
 enum { ASK_LEAST = 1 << 10, ASK_SIZES = 6 };    /* room of asks: 1, 2, 4 … 32 KiB */
 enum { OWNERS_LANES = 16 };             /* asks of one peer that this rank has room for */
 enum { OWNERS_ANSWERS = 256 };          /* to one peer at a time */
+enum { OWNERS_WORDS = 2 };              /* of OWNERS_DONE: what a peer says at most */
 enum owners_tag { OWNERS_ASK, OWNERS_ANSWER, OWNERS_DONE };
 enum owners_word { WORD_DONE = -1, WORD_ENDED = -2 };   /* of struct owners_peer */
 enum ask_kind {
@@ -147,9 +148,9 @@ struct owners_peer {
     bool ended;                         /* it has ended in order: it has given its slices
                                            away, or nobody needs them. Its last word */
     bool told;                          /* that this rank asks for nothing more */
-    int32_t says, hears;                /* OWNERS_DONE: enum owners_word, or a rank whose
+    int32_t says, hears[OWNERS_WORDS];  /* OWNERS_DONE: enum owners_word, or a rank whose
                                            rows are lost */
-    struct owners_op said, heard;
+    struct owners_op said, heard[OWNERS_WORDS];
     struct lane *lanes;                 /* (n_lanes) a ring; NULL: it has not come */
     uint64_t opened, served;            /* lanes so far */
     int n_answers;                      /* on their way to it */
@@ -192,7 +193,9 @@ struct service {
     struct ask *inbox, **inbox_last;
     uint64_t posted;                    /* asks so far */
     struct ask *free_asks[ASK_SIZES], *made_asks;
-    _Atomic size_t queued;              /* bytes of pushes' asks on their way */
+    _Atomic size_t queued;              /* bytes of pushes' asks on their way, of callers
+                                           and passed on; rows of slices that are copied
+                                           have bounds of their own (moves.h) */
     _Atomic uint32_t unqueued;          /* rung when these become few enough; a futex */
     /* flags, sequentially consistent */
     _Atomic int status;                 /* of its failure; 0. Set by the turning thread,
@@ -316,13 +319,13 @@ struct read_ask {
     struct ask_head head;
     struct owned *table;
     const unsigned char *gradients;
+    bool elsewhere;                     /* some of its rows are another rank's, */
+    bool early;                         /* and the slices of some of these come here */
 };
 
-/* NULL, or why it is no ask; s->asked becomes its rows. ask_elsewhere: some of its rows
- * are another rank's, and else it is one. */
+/* NULL, or why it is no ask; s->asked becomes its rows. */
 const char *ask_read(struct service *s, const unsigned char *message, size_t bytes,
                      struct read_ask *ask);
-extern const char *const ask_elsewhere;
 /* Leaves the rows of a push that are this rank's. */
 void ask_keep_own(struct service *s, unsigned char *message, struct read_ask *ask);
 void ask_answer(struct service *s, const struct read_ask *ask, unsigned char *out);

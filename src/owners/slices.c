@@ -22,7 +22,8 @@ struct ask *moves_ask(struct service *s, int rank, enum ask_kind kind, size_t by
     ask->n = 0;
     ask->row_bytes = 0;
     ask->bytes = bytes;
-    atomic_fetch_add(&s->queued, ask_room(ask));
+    if (kind == ASK_PUSH)
+        atomic_fetch_add(&s->queued, ask_room(ask));
     s->n_asks++;
     return ask;
 }
@@ -144,6 +145,7 @@ void moves_comes(struct service *s, int slice, int from)
     struct moving *of = &s->moves->slices[slice];
 
     s->moves->coming += (from != NOBODY) - (of->from != NOBODY);
+    s->moves->heard |= from == NOBODY;  /* asks that wait for it: it comes no more */
     of->from = from;
     of->complete = of->joined = false;
 }

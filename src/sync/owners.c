@@ -667,11 +667,13 @@ descant_status descant_owned_hold(struct descant *job, int hold)
     if (!job->owners.runs || !s->moves)
         return DESCANT_OK;
     moves_hold(s, hold != 0);
-    /* until another thread lets them move again */
     while (hold && !atomic_load(&s->moves->still) && !atomic_load(&s->status) &&
            atomic_load(&s->moves->holds) > 0)
         clock_sleep_until(clock_now_ns() + LOOK_NS);
-    return owners_lost(job, DESCANT_OK);
+    bool ended = hold && atomic_load(&s->moves->holds) <= 0 && !atomic_load(&s->status);
+    return ended ? log_fail(NULL, DESCANT_ORDER, "descant_owned_hold: another thread has "
+                            "let rows move again before this call returned")
+                 : owners_lost(job, DESCANT_OK);
 }
 
 descant_status descant_owned_parts(struct descant *job, int n, int *parts, int *moved)
