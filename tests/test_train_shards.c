@@ -467,7 +467,7 @@ START_TEST(less_memory_is_told)
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_ptr_null(strstr(said, "had to go"));
     o.resume = true;
-    o.table_memory = 1200 << 10;
+    o.table_memory = 1400 << 10;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     says("has more rows than --table-memory has room for");
 }
