@@ -241,7 +241,7 @@ START_TEST(hosts_train_one_model)
     o.rows = _i == 3 ? -1 : o.rows;
     o.table_memory = 64 << 20;
     o.rows_ahead = _i == 2 ? 0 : _i == 3 ? AHEAD_MOST : 2;
-    o.rows_age = _i == 2 ? 0.05 : 0;
+    o.rows_age = _i == 2 ? 0.2 : 0;
     o.rows_shares = _i == 1 ? "3,1" : NULL;     /* the third owns none */
     o.eval = held_out;
     o.epochs = 2;
@@ -256,7 +256,7 @@ START_TEST(hosts_train_one_model)
         says("wire of rows               q8");
     }
     if (o.rows_age > 0)
-        says("age of copied rows         0.05 s");
+        says("age of copied rows         0.2 s");
     ck_assert_msg(all >= 2 * ROWS && all <= 2 * ROWS, "%.0f examples", all);
     /* under "none" the dense part is one trainer's */
     ck_assert_msg(loss > 0 && loss < best + (_i == 3 ? 0.2 : 0.12), "loss %g, %g is best", loss,
