@@ -44,14 +44,15 @@ static bool is_free(int family, unsigned port)
 static int free_port(int family)
 {
     static unsigned asked;
+    unsigned block = 0;
+    bool good = false;
 
-    for (int tries = 0; tries < BLOCKS; tries++) {
-        unsigned block = ((unsigned)getpid() * 61 + asked++) % BLOCKS;
-        if (take_block(block) && is_free(family, PORTS_FROM + BLOCK * block))
-            return (int)(PORTS_FROM + BLOCK * block);
+    for (int tries = 0; tries < BLOCKS && !good; tries++) {
+        block = ((unsigned)getpid() * 61 + asked++) % BLOCKS;
+        good = take_block(block) && is_free(family, PORTS_FROM + BLOCK * block);
     }
-    NEED(!"a block of ports");
-    return 0;
+    NEED(good);
+    return (int)(PORTS_FROM + BLOCK * block);
 }
 
 void tcp_test_address(struct tcp_options *options, const char *host, int ranks)
