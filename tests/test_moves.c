@@ -399,7 +399,7 @@ START_TEST(a_row_comes_to_a_slot_that_there_is)
     int slice = owned_slice(table, rows.row);
     const unsigned char *message = (const unsigned char *)&rows;
     ck_assert(moves_heard(s, 1, message, sizeof rows, &why));   /* as after REFUSED */
-    ck_assert_ptr_null(table->parts[slice].memory);
+    ck_assert_ptr_null(table->memory[slice]);
     ck_assert_ptr_null(hear(s, 1, (struct word){{.kind = ASK_BEGIN}, {(uint16_t)slice, 1, 0, 9}}));
     rows.slot = (uint32_t)table->per_slice - 1;
     ck_assert(moves_heard(s, 1, message, sizeof rows, &why));
@@ -482,7 +482,7 @@ static bool same_rows(int owner, int replica, int slice)
 {
     const struct owned *a = &rows_sides[owner].tables[0], *b = &rows_sides[replica].tables[0];
 
-    return memcmp(a->parts[slice].records, b->parts[slice].records,
+    return memcmp(a->memory[slice], b->memory[slice],
                   a->per_slice * a->record * sizeof(float)) == 0;
 }
 

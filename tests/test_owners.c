@@ -284,6 +284,36 @@ START_TEST(sets_of_instructions_agree)
 }
 END_TEST
 
+/* Zeros are no sign that a row is unborn, whether they come by a step or are set. */
+START_TEST(a_row_of_zeros_stays)
+{
+    struct owned_map map;
+    struct owned table;
+    struct descant_owned shape = rows_shape(ROWS, WIDTH, DESCANT_ROWS_SGD);
+    const uint64_t rows[] = {4, 9, 7};
+    uint64_t bad_row, saved[3], at = 0;
+    float first[3 * WIDTH], out[3 * WIDTH], records[3 * WIDTH] = {0};
+
+    shape.spread = 0.1;
+    owned_map_make(&map, 1);
+    void *memory = place(&table, &map, 0, &shape, 0);
+    owned_read(&table, rows, NULL, 3, first);
+    ck_assert(first[0] != 0 && first[WIDTH] != 0);
+    ck_assert_uint_eq(owned_push(&table, rows, NULL, 2, first, 1, &bad_row), 0);
+    owned_set(&table, &rows[2], 1, records);
+    owned_read(&table, rows, NULL, 3, out);
+    for (int k = 0; k < 3 * WIDTH; k++)
+        ck_assert(out[k] == 0);
+    ck_assert_uint_eq(owned_push(&table, rows, NULL, 3, first, -1, &bad_row), 0);
+    ck_assert_uint_eq(owned_push(&table, rows, NULL, 3, first, 1, &bad_row), 0);
+    ck_assert_uint_eq(owned_next(&table, &at, 3, saved, records), 3);
+    for (int k = 0; k < 3 * WIDTH; k++)
+        ck_assert(records[k] == 0);
+    owned_fini(&table);
+    memory_give(memory);
+}
+END_TEST
+
 START_TEST(gradients_that_are_not_finite_are_left_out)
 {
     struct owned_map map;
@@ -1103,6 +1133,7 @@ int main(void)
     tcase_add_test(rows, first_values_follow_from_the_seed);
     tcase_add_loop_test(rows, optimizers_step_as_naive_ones, 0, 6);
     tcase_add_loop_test(rows, sets_of_instructions_agree, 1, 3);
+    tcase_add_test(rows, a_row_of_zeros_stays);
     tcase_add_test(rows, gradients_that_are_not_finite_are_left_out);
     tcase_add_loop_test(rows, rows_travel_in_fewer_bits, 0, 3);
     tcase_add_loop_test(rows, records_go_to_any_number_of_ranks, 0, 2);

@@ -88,7 +88,7 @@ bool grown_place(struct owned *table, void *memory)
     table->per_slice = table->slab.room;
     for (int slice = 0; slice < OWNED_SLICES; slice++)
         if (map->owner[slice] == table->rank)
-            table->parts[slice].memory = memory;
+            table->memory[slice] = memory;
     return true;
 }
 

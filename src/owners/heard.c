@@ -14,14 +14,14 @@ static bool speaks(const struct service *s, int slice)
     const struct owners_peer *owner = &s->peers[s->map.owner[slice]];
 
     return owner->there && owner->mapped &&
-           owner->generation == s->moves->slices[slice].owner_is;
+           owner->generation == s->moves->owner_is[slice];
 }
 
 /* A slice has another owner, as `from` says, who may be unsure. */
 static bool learn(struct service *s, int from, const struct moves_entry *e, bool unsure)
 {
     struct moving *of = &s->moves->slices[e->slice];
-    bool mine = s->map.owner[e->slice] == s->rank && of->owner_is == s->place.generation;
+    bool mine = moves_owns(s, e->slice);
     int old = s->map.owner[e->slice];
     uint32_t epoch = s->map.epoch[e->slice];
     bool ours = e->rank == s->rank && e->generation == s->place.generation;
@@ -50,7 +50,7 @@ static bool hear_claim(struct service *s, int from, const struct moves_entry *e)
     struct moving *of = &s->moves->slices[e->slice];
     int owner = s->map.owner[e->slice];
     uint32_t epoch = s->map.epoch[e->slice];
-    bool mine = owner == s->rank && of->owner_is == s->place.generation;
+    bool mine = moves_owns(s, e->slice);
 
     if (mine && e->epoch > epoch)
         return service_fail(s, DESCANT_ENDED, "rank %d has taken the rows of this rank, "

@@ -24,7 +24,7 @@ static bool open_met(struct service *s, int slice)
 {
     const struct moving *of = &s->moves->slices[slice];
     const struct owners_peer *owner = &s->peers[s->map.owner[slice]];
-    bool met = owner->there && owner->generation == of->owner_is;
+    bool met = owner->there && owner->generation == s->moves->owner_is[slice];
 
     return !met || of->giver != NOBODY || moves_shut(s, slice, false);
 }
@@ -64,7 +64,7 @@ bool moves_met(struct service *s, int rank, bool late)
     bool good = true;
 
     for (int slice = 0; good && slice < OWNED_SLICES; slice++) {
-        uint64_t *is = &s->moves->slices[slice].owner_is;
+        uint64_t *is = &s->moves->owner_is[slice];
         if (s->map.owner[slice] != rank)
             continue;
         *is = *is ? *is : s->peers[rank].generation - late;
@@ -117,8 +117,8 @@ static bool let_all_go(struct service *s, int rank, bool *lost)
     m->plan = m->routes = m->heard = true;
     for (int slice = 0; good && slice < OWNED_SLICES; slice++) {
         struct moving *of = &m->slices[slice];
-        if (s->map.owner[slice] == rank && !of->owner_is)
-            of->owner_is = peer->generation;
+        if (s->map.owner[slice] == rank && !m->owner_is[slice])
+            m->owner_is[slice] = peer->generation;
         of->says = of->says == rank ? NOBODY : of->says;
         of->claims = of->claims == rank ? NOBODY : of->claims;
         of->unsure |= of->giver == rank && s->map.shut[slice] && !peer->ended;

@@ -36,7 +36,7 @@ bool moves_init(struct service *s, const struct moves_options *options)
         if (s->map.owner[slice] != s->rank)
             continue;
         /* late: another process had it, and who has it now will say so */
-        of->owner_is = s->place.generation - options->late;
+        m->owner_is[slice] = s->place.generation - options->late;
         s->map.shut[slice] = options->late;
         m->shut += options->late;
     }
@@ -173,8 +173,8 @@ void moves_owe(struct service *s, int slice)
 
 static void leave(struct service *s, int slice)
 {
-    s->moves->left += !s->moves->slices[slice].left;
-    s->moves->slices[slice].left = true;
+    s->moves->left += !s->moves->serves_on[slice];
+    s->moves->serves_on[slice] = true;
     moves_owe(s, slice);
 }
 
@@ -185,9 +185,9 @@ bool moves_end_owed(struct service *s, int slice)
     struct moves_entry entry = moves_entry_of(s, slice);
 
     s->moves->plan |= owner == s->rank;
-    if (!of->left || of->owed > 0)
+    if (!s->moves->serves_on[slice] || of->owed > 0)
         return true;
-    of->left = false;
+    s->moves->serves_on[slice] = false;
     s->moves->left--;
     moves_give_part(s, slice);
     return owner == s->rank || moves_say(s, owner, ASK_SETTLED, &entry, 1, 0, 0);
@@ -265,7 +265,7 @@ bool moves_fenced(struct service *s, int rank, const struct moves_entry *e)
     uint64_t bit = UINT64_C(1) << e->slice % 64;
     bool of_claim = e->rank == s->rank;
 
-    if (!(*owes & bit) || of_claim == of->left)
+    if (!(*owes & bit) || of_claim == s->moves->serves_on[e->slice])
         return true;
     *owes &= ~bit;
     of->owed--;
@@ -305,7 +305,7 @@ static bool pass_to(struct service *s, const struct read_ask *from, int owner,
 /* This rank has given it away, and its owner has not died. */
 static bool passes(const struct service *s, int slice)
 {
-    return s->moves->slices[slice].left && !moves_orphan(s, slice);
+    return s->moves->serves_on[slice] && !moves_orphan(s, slice);
 }
 
 bool moves_pass_on(struct service *s, const struct read_ask *ask)

@@ -138,16 +138,12 @@ struct follow {
 
 /* What this rank knows of a slice, beside the map. */
 struct moving {
-    uint64_t owner_is;                  /* the owner's generation; 0: it owns it from the
-                                           start, and has not come yet */
     struct follow to[TO_MOST];          /* this rank owns it, and these get its rows: a
                                            role has one rank, a rank one place */
     int early;                          /* a replica whose answer has come before the END
                                            of the slice; NOBODY */
     bool early_joins;                   /* early: it has all rows (FOLLOWED) */
     uint32_t early_of;                  /* early: the epoch that its answer names */
-    bool left;                          /* this rank has given it away, and still answers
-                                           ranks that have not said FENCE */
     int owed;                           /* so many have not, of its gift or its claim */
     int from;                           /* who sends it to this rank; NOBODY */
     uint32_t begun;                     /* from: as the owner of this epoch, */
@@ -180,6 +176,11 @@ struct moves_peer {
 
 struct moves {                          /* the turning thread's, but for what says else */
     struct moving slices[OWNED_SLICES];
+    /* of each slice, apart, as each row that is asked for looks here: */
+    uint64_t owner_is[OWNED_SLICES];    /* the owner's generation; 0: it owns it from the
+                                           start, and has not come yet */
+    bool serves_on[OWNED_SLICES];       /* this rank has given it away, and still answers
+                                           ranks that have not said FENCE */
     struct moves_peer *peers;           /* (place.size), this rank among them */
     double follow_s;
     struct ask *held, **last;           /* asks with rows that are shut, in their order */
@@ -337,20 +338,23 @@ static inline void moves_unqueue(struct service *s, int rank, size_t bytes)
 static inline bool moves_orphan(const struct service *s, int slice)
 {
     const struct owners_peer *owner = &s->peers[s->map.owner[slice]];
-    uint64_t is = s->moves->slices[slice].owner_is;
+    uint64_t is = s->moves->owner_is[slice];
 
     return is && (owner->generation > is ||
                   (owner->generation == is && owner->gone && !owner->ended));
 }
 
-/* Whether this rank answers for a slice: not for one of a process before it. */
+/* Where slices move: not those of a process of this rank before it. */
+static inline bool moves_owns(const struct service *s, int slice)
+{
+    return s->map.owner[slice] == s->rank &&
+           (!s->moves || s->moves->owner_is[slice] == s->place.generation);
+}
+
+/* Whether this rank answers for a slice. */
 static inline bool moves_serves(const struct service *s, int slice)
 {
-    const struct moving *of = s->moves ? &s->moves->slices[slice] : NULL;
-
-    return of && of->left ? true
-                          : s->map.owner[slice] == s->rank &&
-                                (!of || of->owner_is == s->place.generation);
+    return (s->moves && s->moves->serves_on[slice]) || moves_owns(s, slice);
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "owners/grown.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { APART = 389 };           /* slices between the first rows of two tables */
@@ -57,7 +58,8 @@ bool owned_init(struct owned *table, const char *name, const struct descant_owne
     *table = (struct owned){.shape = *shape, .kernels = kernels_best()};
     table->name = memory_take(strlen(name) + 1);
     table->parts = memory_take_array(OWNED_SLICES, sizeof *table->parts);
-    if (!table->name || !table->parts) {
+    table->memory = memory_take_array(OWNED_SLICES, sizeof *table->memory);
+    if (!table->name || !table->parts || !table->memory) {
         owned_fini(table);
         return false;
     }
@@ -72,43 +74,32 @@ void owned_fini(struct owned *table)
 {
     for (int slice = 0; table->parts && slice < OWNED_SLICES; slice++) {
         if (table->parts[slice].own)
-            memory_give(table->parts[slice].memory);
+            memory_give(table->memory[slice]);
         memory_give(table->parts[slice].dirty);
     }
+    memory_give(table->memory);
     memory_give(table->parts);
     memory_give(table->name);
+    table->memory = NULL;
     table->parts = NULL;
     table->name = NULL;
 }
 
 /* --- memory --- */
 
-/* Of a bit for each row of a slice. */
-static size_t bits_bytes(const struct owned *table)
-{
-    return (table->per_slice + 511) / 512 * 64;
-}
-
 /* Whole lines: so no two slices share one. */
 static size_t part_bytes(const struct owned *table, const struct owned_map *map)
 {
     size_t records = table->per_slice * table->record * sizeof(float);
 
-    return table->shape.grows ? grown_part_bytes(table, map)
-                              : bits_bytes(table) + (records + 63) / 64 * 64;
+    return table->shape.grows ? grown_part_bytes(table, map) : (records + 63) / 64 * 64;
 }
 
 static void place_part(struct owned *table, int slice, void *memory)
 {
-    struct owned_part *part = &table->parts[slice];
-
-    part->memory = memory;
-    if (table->shape.grows) {
+    table->memory[slice] = memory;
+    if (table->shape.grows)
         grown_place_part(table, slice, memory);
-        return;
-    }
-    part->born = memory;
-    part->records = (float *)((unsigned char *)memory + bits_bytes(table));
 }
 
 /* All of the table's slices that are here are one slab. */
@@ -173,9 +164,11 @@ void owned_part_give(struct owned *table, int slice)
         add_figures(&table->past, &past);
     }
     if (part->own)
-        memory_give(part->memory);
-    else if (part->memory)
-        memory_drop(part->memory, table->part_bytes);
+        memory_give(table->memory[slice]);
+    else if (table->memory[slice])
+        memory_drop(table->memory[slice], table->part_bytes);
+    table->memory[slice] = NULL;
+    table->followed -= part->dirty != NULL;
     memory_give(part->dirty);
     *part = (struct owned_part){0};
 }
@@ -200,59 +193,69 @@ bool owned_part_follow(struct owned *table, int slice)
 {
     struct owned_part *part = &table->parts[slice];
 
-    if (!part->dirty)
-        part->dirty = memory_take(bits_bytes(table));
+    if (!part->dirty) {
+        part->dirty = memory_take((table->per_slice + 63) / 64 * sizeof *part->dirty);
+        table->followed += part->dirty != NULL;
+    }
     return part->dirty != NULL;
 }
 
 /* --- a row --- */
 
-struct place {
-    struct owned_part *part;
-    size_t row;                         /* of the slice */
-};
-
-static struct place place_of(const struct owned *table, uint64_t row)
+static inline float *record_of(const struct owned *table, uint64_t row)
 {
-    return (struct place){&table->parts[owned_slice(table, row)],
-                          (size_t)(row / OWNED_SLICES)};
+    return (float *)table->memory[owned_slice(table, row)] +
+           row / OWNED_SLICES * table->record;
 }
 
-static float *record_at(const struct owned *table, struct place at)
+static bool is_plus_zero(float x)
 {
-    return at.part->records + at.row * table->record;
+    return x == 0 && !signbit(x);
 }
 
-static bool is_born(struct place at)
+static bool is_born(const float *record)
 {
-    uint64_t word = atomic_load_explicit(&at.part->born[at.row / 64],
-                                         memory_order_acquire);
-    return word >> at.row % 64 & 1;
+    float first;
+
+    __atomic_load(record, &first, __ATOMIC_ACQUIRE);
+    return !is_plus_zero(first);
 }
 
-static void set_bit(_Atomic uint64_t *bits, size_t row)
+/* Its other floats are there. */
+static void be_born(float *record, float first)
 {
-    atomic_fetch_or_explicit(&bits[row / 64], UINT64_C(1) << row % 64,
-                             memory_order_release);
+    first = is_plus_zero(first) ? -first : first;
+    __atomic_store(record, &first, __ATOMIC_RELEASE);
 }
 
-/* After a step. */
-static void note_change(struct place at)
+static void note_change(const struct owned *table, uint64_t row)
 {
-    if (at.part->dirty)
-        set_bit(at.part->dirty, at.row);
+    _Atomic uint64_t *dirty =
+        table->followed ? table->parts[owned_slice(table, row)].dirty : NULL;
+    size_t at = (size_t)(row / OWNED_SLICES);
+
+    if (dirty)
+        atomic_fetch_or_explicit(&dirty[at / 64], UINT64_C(1) << at % 64,
+                                 memory_order_release);
 }
 
-static void give_first_values(struct owned *table, uint64_t row, struct place at)
+static void push(struct owned *table, uint64_t row, const float *g, float rate)
 {
-    float first[OWNED_WIDEST];
+    float *record = record_of(table, row);
 
-    owned_first(table, row, first);
-    table->kernels->copy(record_at(table, at), first, table->shape.width);
-    set_bit(at.part->born, at.row);
+    if (!is_born(record)) {
+        float first[OWNED_WIDEST];
+        owned_first(table, row, first);
+        table->kernels->copy(record + 1, first + 1, table->shape.width - 1);
+        be_born(record, *first);
+    }
+    owned_step(table, record, g, rate);
+    if (!is_born(record))
+        be_born(record, 0);
+    note_change(table, row);
 }
 
-/* Of a record so many floats are asked for, and the row's bit, which lies elsewhere. */
+/* So many floats of its record. */
 static void ask_for(const struct owned *table, const uint64_t *rows,
                     const uint32_t *places, size_t k, size_t n, size_t floats)
 {
@@ -260,9 +263,7 @@ static void ask_for(const struct owned *table, const uint64_t *rows,
         grown_ask_for(table, rows, places, k, n);
     if (table->shape.grows || k >= n)
         return;
-    struct place row = place_of(table, rows[places ? places[k] : k]);
-    const float *record = record_at(table, row);
-    __builtin_prefetch((const void *)(uintptr_t)&row.part->born[row.row / 64]);
+    const float *record = record_of(table, rows[places ? places[k] : k]);
     for (size_t i = 0; i < floats; i += 16)
         __builtin_prefetch(record + i, 1);
 }
@@ -288,10 +289,10 @@ void owned_read(const struct owned *table, const uint64_t *rows, const uint32_t 
     }
     for (size_t k = 0; k < n; k++) {
         size_t at = places ? places[k] : k;
-        struct place row = place_of(table, rows[at]);
+        const float *record = record_of(table, rows[at]);
         ask_for(table, rows, places, k + OWNED_AHEAD, n, width);
-        if (is_born(row))
-            table->kernels->copy(out + at * width, record_at(table, row), width);
+        if (is_born(record))
+            table->kernels->copy(out + at * width, record, width);
         else
             owned_first(table, rows[at], out + at * width);
     }
@@ -301,9 +302,9 @@ bool owned_record(const struct owned *table, uint64_t row, float *record)
 {
     if (table->shape.grows)
         return grown_record(table, row, record);
-    struct place at = place_of(table, row);
+    const float *at = record_of(table, row);
     if (is_born(at)) {
-        table->kernels->copy(record, record_at(table, at), table->record);
+        table->kernels->copy(record, at, table->record);
         return true;
     }
     memset(record, 0, table->record * sizeof *record);
@@ -322,7 +323,6 @@ size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *pla
         return grown_push(table, rows, places, n, gradients, rate, bad_row);
     for (size_t k = 0; k < n; k++) {
         size_t at = places ? places[k] : k;
-        struct place row = place_of(table, rows[at]);
         const float *g = gradients + at * width;
         owned_ask_for(table, rows, places, k + OWNED_AHEAD, n);
         if (!table->kernels->finite(g, width)) {
@@ -330,10 +330,7 @@ size_t owned_push(struct owned *table, const uint64_t *rows, const uint32_t *pla
             bad++;
             continue;
         }
-        if (!is_born(row))
-            give_first_values(table, rows[at], row);
-        owned_step(table, record_at(table, row), g, rate);
-        note_change(row);
+        push(table, rows[at], g, rate);
     }
     return bad;
 }
@@ -346,29 +343,33 @@ static uint64_t row_at(const struct owned *table, int slice, size_t row)
            ((uint64_t)slice + OWNED_SLICES - table->turn) % OWNED_SLICES;
 }
 
+/* Takes the row's bit. Where a word has none, *row becomes its last row. */
+static bool take_bit(_Atomic uint64_t *bits, size_t *row)
+{
+    uint64_t bit = UINT64_C(1) << *row % 64;
+    uint64_t word = atomic_load_explicit(&bits[*row / 64], memory_order_relaxed);
+
+    if (word == 0)
+        *row |= 63;
+    return (word & bit) &&
+           (atomic_fetch_and_explicit(&bits[*row / 64], ~bit, memory_order_acquire) & bit);
+}
+
 size_t owned_part_next(const struct owned *table, int slice, bool dirty, size_t *at,
                        const struct owned_some *some)
 {
-    struct owned_part *part = &table->parts[slice];
-    _Atomic uint64_t *bits = dirty ? part->dirty : part->born;
     size_t n = 0;
 
     if (table->shape.grows)
         return grown_part_next(table, slice, dirty, at, some);
     for (; *at < table->per_slice && n < some->n; ++*at) {
-        struct place place = {part, *at};
-        uint64_t bit = UINT64_C(1) << *at % 64;
-        uint64_t word = atomic_load_explicit(&bits[*at / 64], memory_order_acquire);
-        if (*at % 64 == 0 && word == 0)
-            *at += 63;
-        if (!(word & bit))
+        const float *record = (float *)table->memory[slice] + *at * table->record;
+        if (!(dirty ? take_bit(table->parts[slice].dirty, at) : is_born(record)))
             continue;
-        if (dirty)
-            atomic_fetch_and_explicit(&bits[*at / 64], ~bit, memory_order_acquire);
         some->rows[n] = row_at(table, slice, *at);
         if (some->records)
-            table->kernels->copy(some->records + n * table->record,
-                                 record_at(table, place), table->record);
+            table->kernels->copy(some->records + n * table->record, record,
+                                 table->record);
         n++;
     }
     return n;
@@ -387,7 +388,7 @@ size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t
         const struct owned_some some = {
             .n = room - n, .rows = rows + n,
             .records = records ? records + n * table->record : NULL};
-        if (table->map->owner[slice] == table->rank && table->parts[slice].memory)
+        if (table->map->owner[slice] == table->rank && table->memory[slice])
             n += owned_part_next(table, slice, false, &row, &some);
         else
             row = table->per_slice;
@@ -400,15 +401,14 @@ size_t owned_next(const struct owned *table, uint64_t *at, size_t room, uint64_t
 void owned_part_set(struct owned *table, uint64_t row, uint32_t slot,
                     const float *record)
 {
-    struct place at = place_of(table, row);
-
     if (table->shape.grows) {
         grown_part_set(table, row, slot, record);
         return;
     }
-    table->kernels->copy(record_at(table, at), record, table->record);
-    set_bit(at.part->born, at.row);
-    note_change(at);
+    float *at = record_of(table, row);
+    table->kernels->copy(at + 1, record + 1, table->record - 1);
+    be_born(at, *record);
+    note_change(table, row);
 }
 
 void owned_set(struct owned *table, const uint64_t *rows, size_t n, const float *records)

@@ -14,12 +14,16 @@
  * which has one stripe. What follows here is of the other tables.
  *
  * A row is born by its first push. Until then it has its first values, which follow from
- * the seed and its number, so nothing is filled at the start.
+ * the seed and its number, so nothing is filled at the start. Memory begins as zeros, and
+ * the first float of a row that is born is never +0: it is kept as -0. So whether a row
+ * is born lies where its values do, and a row takes one page to find and not two.
  *
  * Any thread reads and pushes, at once with others: the races are those of Hogwild, and
- * all floats are moved by kernels.h. `born` has a bit for each row, which is set
- * (release) after the row has its first values, and read (acquire) before the row. A row
- * to which two threads give these at once loses what was pushed meanwhile. `dirty` has a
+ * all floats are moved by kernels.h, but for the first of a row that is born: it is
+ * written (release) after the row's other first values, and read (acquire) before them.
+ * A row to which two threads give these at once loses what was pushed meanwhile; so does
+ * one whose first float becomes +0 by a step of one thread, if another pushes it before
+ * that thread has written -0, by its next instruction. `dirty` has a
  * bit for each row, too, where others follow the slice (moves.h): it is set (release)
  * after each step, and taken back (acquire) before the row is read for them.
  *
@@ -53,12 +57,9 @@ struct owned_map {
 
 /* A slice of a table, where its rows are here. */
 struct owned_part {
-    void *memory;                       /* NULL: it is not here */
     _Atomic uint64_t *dirty;            /* (per_slice) NULL: nobody follows */
-    _Atomic uint64_t *born;             /* (per_slice), and */
-    float *records;                     /* (per_slice, record); or, in a table that grows,
-                                         */
-    const struct slab *slab;            /* a slab of its own, where tables are apart */
+    const struct slab *slab;            /* in a table that grows: a slab of its own, where
+                                           tables are apart */
     bool own;                           /* the memory is; else it is owned_place's */
 };
 
@@ -74,7 +75,11 @@ struct owned {
     const struct kernels *kernels;
     const struct owned_map *map;
     int rank;                           /* whose slices lie here */
+    void **memory;                      /* (OWNED_SLICES) of each slice, (per_slice,
+                                           record) floats where the table does not grow;
+                                           NULL: it is not here */
     struct owned_part *parts;           /* (OWNED_SLICES) */
+    int followed;                       /* parts that have `dirty` */
     /* in a table that grows: */
     bool apart;                         /* each slice has a slab of its own, of one
                                            stripe; else those that are here have */

@@ -61,7 +61,7 @@ bool moves_say_all(struct service *s, int kind, const struct moves_entry *entrie
 struct moves_entry moves_entry_of(const struct service *s, int slice)
 {
     return (struct moves_entry){(uint16_t)slice, (uint16_t)s->map.owner[slice],
-                                s->map.epoch[slice], s->moves->slices[slice].owner_is};
+                                s->map.epoch[slice], s->moves->owner_is[slice]};
 }
 
 /* --- the map --- */
@@ -103,7 +103,7 @@ void moves_change_locked(struct service *s, const struct moves_entry *e, bool sh
     const struct owners_peer *owner = &s->peers[e->rank];
 
     owned_map_change(&s->map, e->slice, e->rank, e->epoch);
-    of->owner_is = e->generation;
+    s->moves->owner_is[e->slice] = e->generation;
     of->giver = NOBODY;
     of->unsure = false;
     shut_locked(s, e->slice, shut || moves_orphan(s, e->slice) ||
