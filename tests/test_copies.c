@@ -23,7 +23,8 @@ static struct descant_owned shape_of(uint64_t rows, enum descant_rows_optimizer 
 
 static const struct copy_rule rule = {AGE_NS, 4};
 
-/* Each state, young and old, after few and many reads, against the rule in words. */
+/* Each state, young and old, after few and many reads, against the rule in words. _i: by which the
+ * old one is: its age, or its row has had another owner since it was asked for. */
 START_TEST(what_a_fetch_does_with_a_row)
 {
     int uses[COPY_USES] = {0};
@@ -31,11 +32,12 @@ START_TEST(what_a_fetch_does_with_a_row)
     for (int state = COPY_ASKED; state <= COPY_HERE; state++)
         for (int old = 0; old < 2; old++)
             for (int n = 0; n <= UINT8_MAX; n++) {
-                uint64_t now = 100 + AGE_NS - !old;
+                uint64_t now = 100 + AGE_NS - (uint64_t)(!old || _i > 0);
+                uint64_t from = old && _i > 0 ? 99 + (uint64_t)_i : _i > 0 ? 99 : 0;
                 int one_more = n < UINT8_MAX ? n + 1 : n;
                 struct copy copy = {.row = 9, .since_ns = 100, .state = (uint8_t)state,
                                     .heat = (uint8_t)n, .reads = (uint8_t)n};
-                enum copy_use use = copy_look(&copy, &rule, now);
+                enum copy_use use = copy_look(&copy, &rule, &(struct copy_times){now, from});
                 bool pays = n + 1 >= (int)rule.worth;
                 enum copy_use need = state != COPY_HERE ? COPY_FETCH
                                      : !old ? COPY_READ : pays ? COPY_ASK : COPY_FETCH;
@@ -61,7 +63,7 @@ START_TEST(a_clock_that_was_read_early_makes_nothing_old)
 {
     struct copy copy = {.since_ns = 100, .state = COPY_HERE};
 
-    ck_assert_int_eq(copy_look(&copy, &rule, 99), COPY_READ);
+    ck_assert_int_eq(copy_look(&copy, &rule, &(struct copy_times){99, 0}), COPY_READ);
 }
 END_TEST
 
@@ -94,6 +96,11 @@ END_TEST
 static struct owned table;
 static struct copies *copies;
 
+static enum copy_use look(struct copies *of, uint64_t row, uint64_t now_ns, float *out)
+{
+    return copies_look(of, row, &(struct copy_times){now_ns, 0}, out);
+}
+
 static void begin_copies(const struct descant_owned *shape)
 {
     ck_assert(owned_init(&table, "t", shape, 0));
@@ -113,7 +120,7 @@ static enum copy_use come(uint64_t row, uint64_t now_ns)
 {
     static uint64_t number;
     float out[WIDTH], record[3 * WIDTH + 1] = {(float)row};
-    enum copy_use use = copies_look(copies, row, now_ns, out);
+    enum copy_use use = look(copies, row, now_ns, out);
 
     if (use == COPY_ASK)
         copies_fill(copies, row, ++number, record);
@@ -225,7 +232,7 @@ START_TEST(no_more_are_kept_than_allowed)
         size_t kept = 0;        /* what this asks for does not come */
         float out[WIDTH];
         for (uint64_t row = 0; row < ROWS; row++)
-            kept += copies_look(copies, row, 5, out) == COPY_READ;
+            kept += look(copies, row, 5, out) == COPY_READ;
         ck_assert_msg(kept <= most[i] && (kept > 0 || most[i] < 100), "%zu of %zu", kept, most[i]);
         end_copies();
     }
@@ -310,7 +317,7 @@ static int orders(int ask, int first, int second, int *events, int n)
     for (int k = 0; k < n; k++) {
         int push = events[k] - 1;
         if (push < 0 && asked++ == 0)
-            ck_assert_int_eq(copies_look(copies, 3, now, out), COPY_ASK);
+            ck_assert_int_eq(look(copies, 3, now, out), COPY_ASK);
         else if (push < 0 && asked == 2)
             owner.asked = ++owner.number;
         else if (push < 0)
@@ -322,7 +329,7 @@ static int orders(int ask, int first, int second, int *events, int n)
     }
     for (int k = 0; k < 2; k++)
         all += by[k];
-    ck_assert_int_eq(copies_look(copies, 3, now, out), COPY_READ);
+    ck_assert_int_eq(look(copies, 3, now, out), COPY_READ);
     ck_assert_msg(out[0] == all, "order %d%d%d%d%d%d%d: %g", events[0], events[1], events[2],
                   events[3], events[4], events[5], events[6], (double)out[0]);
     return 1;
@@ -346,7 +353,7 @@ static void ask_for(uint64_t row, uint64_t now_ns)
 {
     float out[WIDTH];
 
-    for (int k = 0; copies_look(copies, row, now_ns, out) != COPY_ASK; k++)
+    for (int k = 0; look(copies, row, now_ns, out) != COPY_ASK; k++)
         ck_assert_int_lt(k, 3);
 }
 
@@ -369,7 +376,7 @@ START_TEST(too_many_pushes_spoil_a_copy)
             copies_push(copies, 3, ++number, g, 1);
         copies_fill(copies, 3, asked, record);
         if (pushes == FEW_PUSHES) {
-            ck_assert_int_eq(copies_look(copies, 3, now, out), COPY_READ);
+            ck_assert_int_eq(look(copies, 3, now, out), COPY_READ);
             ck_assert(out[0] == FEW_PUSHES);
             continue;
         }
@@ -392,7 +399,7 @@ START_TEST(gradients_that_are_not_finite_leave_copies_alone)
     copies_push(copies, 3, 2, bad, 1);          /* while it is on its way, */
     copies_fill(copies, 3, 1, record);
     copies_push(copies, 3, 3, worse, 1);        /* and after that */
-    ck_assert_int_eq(copies_look(copies, 3, 10, out), COPY_READ);
+    ck_assert_int_eq(look(copies, 3, 10, out), COPY_READ);
     ck_assert_mem_eq(out, record, sizeof out);
     end_copies();
 }
@@ -478,7 +485,7 @@ static void *push_far(void *of)
             sched_yield();
         uint64_t row = rng_next(&rng) % HOT_ROWS;
         uint64_t now = atomic_fetch_add(&far.now_ns, AGE_NS / 500);
-        enum copy_use use = copies_look(copies, row, now, out);
+        enum copy_use use = look(copies, row, now, out);
         if (use == COPY_ASK)
             post(row, 0);
         if (use == COPY_READ)
@@ -507,7 +514,7 @@ START_TEST(threads_read_what_they_have_pushed)
     atomic_store(&far.over, true);
     pthread_join(threads[PUSHERS], NULL);
     for (uint64_t row = 0; row < HOT_ROWS; row++)
-        if (copies_look(copies, row, atomic_load(&far.now_ns), out) == COPY_READ) {
+        if (look(copies, row, atomic_load(&far.now_ns), out) == COPY_READ) {
             ck_assert_msg(out[0] == far.sums[row], "row %d: %g, not %g", (int)row, (double)out[0],
                           (double)far.sums[row]);
             reads++;
@@ -865,7 +872,7 @@ START_TEST(copies_step_as_their_owner)
     run(LAG_NS * 10);
     for (uint64_t row = 0; row < ROWS; row++) {
         float here[WIDTH], there[3 * WIDTH + 1];
-        if (copies_look(sides[1].service.copies[0], row, virtual_now(), here) != COPY_READ)
+        if (look(sides[1].service.copies[0], row, virtual_now(), here) != COPY_READ)
             continue;
         owned_record(&sides[0].table, row, there);
         ck_assert_msg(memcmp(here, there, sizeof here) == 0, "row %d: %g, not %g", (int)row,
@@ -1100,7 +1107,7 @@ int main(void)
     TCase *kept = new_case("kept", 60), *pushes = new_case("pushes", 60),
           *ranks = new_case("ranks", 60), *liars = new_case("liars", 60);
 
-    tcase_add_test(kept, what_a_fetch_does_with_a_row);
+    tcase_add_loop_test(kept, what_a_fetch_does_with_a_row, 0, 3);
     tcase_add_test(kept, a_clock_that_was_read_early_makes_nothing_old);
     tcase_add_test(kept, the_coldest_way_is_taken);
     tcase_add_loop_test(kept, hot_rows_are_kept, 0, 3);

@@ -126,6 +126,7 @@ enum { SETTLES_NS = 700000000 };        /* until all that moves has moved */
 enum { GROWS = 1200000 };               /* seeds from there on: the table grows */
 
 static uint64_t memory;                 /* of a table that grows, on each rank; 0: enough */
+static double age;                      /* of copies of hot rows; 0: none */
 
 /* `later` more ranks may come. Slow enough that slices are on their way for a while. */
 static void open_moving(int seed, int ranks, int later, double follow_s)
@@ -133,7 +134,7 @@ static void open_moving(int seed, int ranks, int later, double follow_s)
     rng_init(&rng, (uint64_t)seed);
     memset(rows_pushed, 0, sizeof rows_pushed);
     rows_way = (struct rows_way){.moves = true, .grows = seed >= GROWS, .memory = memory,
-                                 .follow_s = follow_s, .later = later};
+                                 .follow_s = follow_s, .later = later, .age = age};
     rows_open_world((struct simulated_options){.seed = (uint64_t)seed, .jitter_ns = 200000,
                                                .bytes_per_s = 2e7},
                     ranks + later, ranks);
@@ -253,7 +254,7 @@ START_TEST(ranks_come_and_leave)
 }
 END_TEST
 
-/* Also of slices that move meanwhile. */
+/* Also of slices that move meanwhile, and from copies of hot rows. */
 START_TEST(a_rank_reads_its_own_pushes)
 {
     enum { BATCH = 400 };
@@ -261,6 +262,7 @@ START_TEST(a_rank_reads_its_own_pushes)
     static float g[BATCH * WIDTH];
     static int mine[ROWS];
 
+    age = (double[]){1e3, 0, 0.06}[_i / 2 % 3];
     open_moving(_i, 3, 2, 0);
     memset(mine, 0, sizeof mine);
     for (int k = 0; k < BATCH * WIDTH; k++)
@@ -282,6 +284,8 @@ START_TEST(a_rank_reads_its_own_pushes)
             rows_open_late(step == 5 ? 3 : 4);
         if (step == 15)
             moves_leave(&rows_sides[leaver].service);
+        if (step == 40 && _i % 5 < 4)    /* what it has got, it gives away again */
+            moves_leave(&rows_sides[pusher].service);
         if (step % 2)                   /* what it has said comes late, also after it has gone */
             cut(leaver, step % 4 == 1 ? 3 : pusher, 5000000);
         else
@@ -295,6 +299,7 @@ START_TEST(a_rank_reads_its_own_pushes)
     }
     ck_assert_int_gt(slices_of(3), 0);
     ck_assert(!rows_sides[leaver].open || slices_of(leaver) == 0);
+    ck_assert((atomic_load(&rows_sides[pusher].service.stats.cached) > 100) == (age > 0));
     rows_end_all();
     rows_close_world();
 }

@@ -452,8 +452,9 @@ END_TEST
 START_TEST(rows_go_where_ranks_are)
 {
     moves = true;
-    grows = _i == 1;
+    grows = _i % 3 == 1;
     replica_s = _i % 2 * 0.1;
+    age = (double[]){3600, 0, 0.02, 0.2}[_i % 4];
     prepare(true);
     page->go_on = 1;
     begin(0, 2, 2);
@@ -472,6 +473,8 @@ START_TEST(rows_go_where_ranks_are)
     need_end(3, 0);
     ck_assert_uint_gt(page->stats[0].rows_moved, 100);
     ck_assert_uint_gt(page->stats[3].rows_served, 100);
+    for (int k = 0; age > 1 && k < 4; k++)      /* rank 2 has gone without a word of it */
+        ck_assert(k == 2 || page->stats[k].rows_cached > 10);
 }
 END_TEST
 
@@ -818,7 +821,8 @@ enum { SLOW = false, MOVINGS = 2, DEATHS = 2 };
 
 int main(void)
 {
-    int deaths = getenv("MOVES_MANY") ? atoi(getenv("MOVES_MANY")) : DEATHS;
+    const char *many = getenv("MOVES_MANY");
+    int movings = many ? atoi(many) : MOVINGS, deaths = many ? atoi(many) : DEATHS;
     TCase *jobs = new_case("jobs", 120), *moving = new_case("moves", 120),
           *refused = new_case("refused", 60);
 
@@ -833,7 +837,7 @@ int main(void)
     tcase_add_loop_test(jobs, a_trainer_that_is_killed_leaves_a_table_that_grows, 0, 3);
     tcase_add_test(refused, a_table_that_grows_has_rows_of_any_number);
     tcase_add_loop_test(jobs, what_is_settled_is_in_the_rows, 0, 2);
-    tcase_add_loop_test(moving, rows_go_where_ranks_are, 0, MOVINGS);
+    tcase_add_loop_test(moving, rows_go_where_ranks_are, 0, movings);
     tcase_add_loop_test(moving, replicas_take_the_rows_of_one_that_is_killed, 1, 1 + deaths);
     tcase_add_test(refused, rows_that_cannot_move_are_refused);
     tcase_add_test(refused, calls_that_cannot_be_are_refused);

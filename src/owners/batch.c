@@ -114,27 +114,26 @@ static struct descant_rows *take(struct service *s, size_t n, size_t width)
 
 /* --- by owner --- */
 
-/* Rows that have copies are read from them now. False: none may be used. */
-static bool look_at_copies(struct service *s, struct descant_rows *batch,
+/* Rows that have copies are read from them now. */
+static void look_at_copies(struct service *s, struct descant_rows *batch,
                            struct copies *copies)
 {
     const struct owned *table = batch->table;
     uint64_t now = s->now_ns(), cached = 0;
 
-    if (now < atomic_load(&s->copies_from_ns))
-        return false;
     for (size_t k = 0; k < batch->n; k++) {
         if (k + OWNED_AHEAD < batch->n)
             copies_ask_for(copies, batch->rows[k + OWNED_AHEAD]);
         if (owned_here(table, batch->rows[k]))
             continue;
         float *row = batch->block + k * table->shape.width;
-        enum copy_use use = copies_look(copies, batch->rows[k], now, row);
+        const struct copy_times times = {
+            now, s->map.since_ns[owned_slice(table, batch->rows[k])]};
+        enum copy_use use = copies_look(copies, batch->rows[k], &times, row);
         batch->uses[k] = (unsigned char)use;
         cached += use == COPY_READ;
     }
     owners_count(&s->stats.cached, cached);
-    return true;
 }
 
 /* Own rows that are on their way come behind all owners. */
@@ -403,8 +402,8 @@ static descant_status fetch(struct service *s, int table, const uint64_t *rows, 
         memcpy(batch->rows, rows, n * sizeof *rows);
     memset(batch->uses, COPY_FETCH, n);
     gate_in(s);
-    if (copies && !look_at_copies(s, batch, copies))
-        copies = NULL;
+    if (copies)
+        look_at_copies(s, batch, copies);
     bool good = group(s, batch, copies != NULL) && fetch_all(s, batch, copies);
     gate_out(s);
     owners_count(&s->stats.fetched, n);

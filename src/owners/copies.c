@@ -54,17 +54,21 @@ static enum copy_use asked_at(struct copy *copy, uint64_t now_ns)
     return COPY_ASK;
 }
 
-enum copy_use copy_look(struct copy *copy, const struct copy_rule *rule, uint64_t now_ns)
+enum copy_use copy_look(struct copy *copy, const struct copy_rule *rule,
+                        const struct copy_times *times)
 {
+    bool old = times->now_ns >= copy->since_ns + rule->age_ns ||
+               (times->from_ns && copy->since_ns <= times->from_ns);
+
     count(&copy->heat);
     if (copy->state != COPY_HERE)
         return COPY_FETCH;
-    if (now_ns < copy->since_ns + rule->age_ns) {
+    if (!old) {
         count(&copy->reads);
         return COPY_READ;
     }
     if (copy->reads + 1u >= rule->worth)
-        return asked_at(copy, now_ns);
+        return asked_at(copy, times->now_ns);
     *copy = (struct copy){0};
     return COPY_FETCH;
 }
@@ -250,14 +254,15 @@ static enum copy_use admit(struct copies *c, struct set *set, uint64_t row,
     return asked_at(&set->copies[way], now_ns);
 }
 
-enum copy_use copies_look(struct copies *c, uint64_t row, uint64_t now_ns, float *out)
+enum copy_use copies_look(struct copies *c, uint64_t row, const struct copy_times *times,
+                          float *out)
 {
     struct set *set = enter(c, rng_mixed(row));
     struct copy *copy = find(c, set, row);
 
-    cool(set, c->rule.age_ns, now_ns);
-    enum copy_use use = copy ? copy_look(copy, &c->rule, now_ns)
-                             : admit(c, set, row, now_ns);
+    cool(set, c->rule.age_ns, times->now_ns);
+    enum copy_use use = copy ? copy_look(copy, &c->rule, times)
+                             : admit(c, set, row, times->now_ns);
     if (use == COPY_READ)
         c->table->kernels->copy(out, record_of(c, set, copy), c->table->shape.width);
     leave(set);

@@ -28,6 +28,12 @@
  * answer its push is kept, and after it the push is compared with p. Where too many
  * pushes are kept, the copy is SPOILED: its record is for the batch alone.
  *
+ * Moves. Where a row's slice goes to another owner (moves.h), copies that were asked for
+ * before that are used no more. Between two other owners they could be kept. But a rank
+ * that has owned the row meanwhile has stepped it without a number, and not its copy. And
+ * where an owner has died, an ask may be served behind pushes with higher numbers, since
+ * asks are sent anew and pushes are not.
+ *
  * Pushes of several threads may step a copy in another order than the owner does, which
  * shows in the state of an optimizer until the record is asked for again.
  *
@@ -72,6 +78,11 @@ struct copy_rule {
     unsigned worth;
 };
 
+/* At a fetch: now, and since when the row has its owner (Moves). */
+struct copy_times {
+    uint64_t now_ns, from_ns;
+};
+
 struct copies;
 
 /* NULL: no memory. */
@@ -83,8 +94,8 @@ size_t copies_rooms(const struct copies *copies);       /* rows that it keeps at
 void copies_ask_for(const struct copies *copies, uint64_t row);
 /* A fetch of the row. READ: *out has its values. ASK: copies_fill or copies_forget
  * follows. */
-enum copy_use copies_look(struct copies *copies, uint64_t row, uint64_t now_ns,
-                          float *out);
+enum copy_use copies_look(struct copies *copies, uint64_t row,
+                          const struct copy_times *times, float *out);
 /* The record of a row that was asked for by an ask of this number; it has come. */
 void copies_fill(struct copies *copies, uint64_t row, uint64_t number,
                  const float *record);
@@ -97,7 +108,8 @@ void copies_push(struct copies *copies, uint64_t row, uint64_t number,
 /* --- the rule --- */
 
 /* A row that has a way is fetched. */
-enum copy_use copy_look(struct copy *copy, const struct copy_rule *rule, uint64_t now_ns);
+enum copy_use copy_look(struct copy *copy, const struct copy_rule *rule,
+                        const struct copy_times *times);
 /* The way of a set that is the best to take for a row so hot; -1: none is. */
 int copy_victim(const struct copy *copies, int ways, unsigned heat);
 

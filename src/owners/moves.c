@@ -193,17 +193,6 @@ bool moves_end_owed(struct service *s, int slice)
     return owner == s->rank || moves_say(s, owner, ASK_SETTLED, &entry, 1, 0, 0);
 }
 
-/* Copies that are older than its leaving lack what this rank has pushed to its own. */
-static void let_copies_age(struct service *s)
-{
-    double age = 0;
-
-    for (int k = 0; k < s->n_tables; k++)
-        age = s->tables[k].shape.age > age ? s->tables[k].shape.age : age;
-    if (age > 0)
-        atomic_store(&s->copies_from_ns, s->now_ns() + (uint64_t)(age * 1e9));
-}
-
 /* The rank that has a whole replica, and goes on with it; `to`: there is none. */
 static int replica_of(struct moving *of, int to)
 {
@@ -237,7 +226,6 @@ static bool give(struct service *s, int slice)
     pthread_rwlock_wrlock(&s->gate);
     bool good = moves_send_changed(s, slice);
     moves_change_locked(s, &moved, true);
-    let_copies_age(s);
     pthread_rwlock_unlock(&s->gate);
     moves_forget_followers(of);
     of->giver = s->rank;
@@ -252,7 +240,6 @@ bool moves_yield(struct service *s, const struct moves_entry *e)
     moves_forget_followers(&s->moves->slices[e->slice]);
     if (!moves_change_to(s, e, false))
         return false;
-    let_copies_age(s);
     leave(s, e->slice);
     return moves_say_all(s, ASK_MOVED, e, 1, 0, e->rank);
 }

@@ -351,8 +351,10 @@ static bool take_bit(_Atomic uint64_t *bits, size_t *row)
 
     if (word == 0)
         *row |= 63;
-    return (word & bit) &&
-           (atomic_fetch_and_explicit(&bits[*row / 64], ~bit, memory_order_acquire) & bit);
+    if (!(word & bit))
+        return false;
+    word = atomic_fetch_and_explicit(&bits[*row / 64], ~bit, memory_order_acquire);
+    return word & bit;
 }
 
 size_t owned_part_next(const struct owned *table, int slice, bool dirty, size_t *at,

@@ -50,6 +50,8 @@ struct owned_map {
     bool shut[OWNED_SLICES];            /* the slice is on its way: its owner cannot be
                                            asked yet, or use it */
     uint32_t epoch[OWNED_SLICES];       /* grows with each change of its owner */
+    uint64_t since_ns[OWNED_SLICES];    /* it has this owner since then; 0: from the
+                                           start */
     uint32_t version;                   /* of all of this */
     bool moves;                         /* owners may change. Set before tables are placed
                                          */

@@ -127,7 +127,8 @@ static bool open_all(struct service *s)
 /* Of tables that have an age, where other ranks own rows. */
 static descant_status make_copies(struct service *s)
 {
-    bool owns_all = s->rank < s->map.size && s->map.slices[s->rank] == OWNED_SLICES;
+    bool owns_all = !s->moves && s->rank < s->map.size &&
+                    s->map.slices[s->rank] == OWNED_SLICES;
     bool any = false;
 
     for (int k = 0; k < s->n_tables; k++)

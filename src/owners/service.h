@@ -184,10 +184,6 @@ struct service {
     _Atomic bool past_copies;           /* fetches go to the owners. Set once, by
                                            service_past_copies; a fetch that reads it
                                            earlier may still use copies */
-    _Atomic uint64_t copies_from_ns;    /* until then fetches use none: rows that this
-                                           rank has stepped as its own have gone. Set
-                                           by the turning thread, with the gate to
-                                           write */
     pthread_mutex_t lock;               /* guards the next four lines */
     struct descant_rows *free, *made;   /* made: all, for fini */
     struct ask *inbox, **inbox_last;

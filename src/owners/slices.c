@@ -103,6 +103,7 @@ void moves_change_locked(struct service *s, const struct moves_entry *e, bool sh
     const struct owners_peer *owner = &s->peers[e->rank];
 
     owned_map_change(&s->map, e->slice, e->rank, e->epoch);
+    s->map.since_ns[e->slice] = s->now_ns();
     s->moves->owner_is[e->slice] = e->generation;
     of->giver = NOBODY;
     of->unsure = false;

@@ -204,8 +204,6 @@ static const char *unmovable(const struct descant *job, const struct link_place 
     if (at->size > OWNED_SLICES)
         return "the job may have more than 1,024 ranks";
     for (size_t k = 0; k < o->n; k++) {
-        if (o->tables[k].shape.age > 0)
-            return "a table of the job has copies of its hot rows: let age be 0";
         if (o->tables[k].record > MOVES_WIDEST)
             return "a row with its optimizer's state has more than 8183 floats";
     }

@@ -50,6 +50,11 @@ static void let_move(struct service *s, int rank, bool late)
     ck_assert(moves_init(s, &options));
 }
 
+static uint64_t now(void)
+{
+    return simulated_now(rows_world);
+}
+
 static void open_side(int rank, bool late)
 {
     struct rows_side *side = &rows_sides[rank];
@@ -64,6 +69,7 @@ static void open_side(int rank, bool late)
     if (rows_way.moves)                 /* all of its rows are to move */
         shapes[1] = rows_shape(700, 5, DESCANT_ROWS_ADAGRAD);
     shapes[0].wire = rows_way.wire;
+    shapes[0].age = rows_way.age;
     if (rows_way.grows)
         rows_let_grow(&shapes[0]);
     if (rows_way.memory)
@@ -71,6 +77,7 @@ static void open_side(int rank, bool late)
     memset(&side->service, 0, sizeof side->service);
     ck_assert_ptr_nonnull(link);
     ck_assert_int_eq(service_init(&side->service, link, &at, n_owners, &log), DESCANT_OK);
+    side->service.now_ns = now;
     if (rows_way.moves)
         let_move(&side->service, rank, late);
     for (int k = 0; k < 2; k++) {

@@ -23,6 +23,7 @@ struct rows_way {
     uint64_t memory;                    /* and takes so much of a rank; 0: rows_let_grow's */
     bool moves;                         /* slices move, */
     double follow_s;                    /* and have replicas */
+    double age;                         /* of copies, by the world's clock; 0: none */
     int later;                          /* so many of its last ranks are not there at the start */
 };
 
