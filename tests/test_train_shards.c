@@ -748,8 +748,8 @@ START_TEST(a_late_host_is_the_first_one)
 }
 END_TEST
 
-/* One is killed, the others train on and keep all rows, and it comes again; the first host's
- * checkpoints are those that wait for it. */
+/* One is killed, the others train on and keep all rows, and it comes again. Where the host
+ * that dies is the first one, no checkpoint is written until it is there again. */
 START_TEST(a_host_dies_and_comes_again)
 {
     static const int all[] = {0, 1, 2};

@@ -55,8 +55,8 @@ const struct option train_settings[] = {
         "more suit a longer link, and cost quality"),
     BYTES("table-memory", table_memory, 0, 1e15,
           "grow: bytes that the tables may take on each trainer, on one machine in all; "
-          "when they are full, rows that are little used go; a host that gets rows of "
-          "another one (--rows-move yes) takes more for them"),
+          "when they are full, rows that are little used go; where rows move, a host "
+          "that gets those of another one takes more for them"),
     REAL("rows-admit", rows_admit, OPTION_ABOVE_0, 1,
          "grow: the probability with which a gradient makes a row for a new id"),
     SECONDS("rows-unused", rows_unused, 0, 1e9,
