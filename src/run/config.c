@@ -63,7 +63,8 @@ const struct option train_settings[] = {
             "grow: rows that nobody has used for so long may go; 0: none for that"),
     CHOICE("rows-move", rows_move, "auto|no|yes",
            "shard: rows go to hosts that come, and from those that leave, over tcp; not "
-           "with --rows-age; auto: yes over tcp without --rows-age"),
+           "with --rows-age; auto: yes over tcp without --rows-age, and with ranks=1024 "
+           "at most"),
     SECONDS("rows-replica", rows_replica, 0, 1e6,
             "rows-move: another host has a copy of each row, at most so old, 0.1 s or "
             "more, and takes the rows of a host that dies; 0: its death ends the job"),

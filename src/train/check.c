@@ -143,8 +143,9 @@ static descant_status check_tables(const struct train_options *o, const struct l
                         "keeps no copies of them");
     if (o->rows_replica > 0 && !owned_moves(o))
         return log_fail(log, DESCANT_INVALID,
-                        "--rows-replica: rows do not move here; it needs a job over tcp, "
-                        "--tables shard or auto, --rows-age 0, and not --rows-move no");
+                        "--rows-replica: rows do not move here; it needs a job over tcp "
+                        "with ranks=1024 at most, --tables shard or auto, --rows-age 0, "
+                        "and not --rows-move no");
     if (o->rows_replica > 0 && o->rows_replica < 0.1)
         return log_fail(log, DESCANT_INVALID,
                         "--rows-replica is 0, or 0.1 seconds or more");

@@ -33,12 +33,14 @@ static int on_event(void *user, const struct descant_event *event)
     case DESCANT_EVENT_JOINED:
     case DESCANT_EVENT_LEFT:
     case DESCANT_EVENT_FINISHED:
-    case DESCANT_EVENT_LOST:
         return t->options->trainers > 0;
     case DESCANT_EVENT_BAD:
         return event->rank != t->rank || t->size == 1;
+    case DESCANT_EVENT_LOST:
     case DESCANT_EVENT_UNFINISHED:
-        return event->rank == t->rank || t->options->trainers > 0;
+        if (event->rank != t->rank && t->options->trainers == 0)
+            others_say_lost(t, event);
+        return 1;
     case DESCANT_EVENT_NO_ROUND:
     case DESCANT_EVENT_BROKEN:
     case DESCANT_EVENT_TOLD:

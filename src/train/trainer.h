@@ -13,6 +13,7 @@
 #include "run/progress.h"
 #include "train/board.h"
 #include "train/claims.h"
+#include "train/tables_auto.h"
 #include "train/whole.h"
 
 #include <pthread.h>
@@ -229,9 +230,10 @@ bool owned_suits(struct trainer *t);
 /* Whether they may move, once they are. */
 static inline bool owned_moves(const struct train_options *o)
 {
-    bool can = o->over_tcp && !(o->rows_age > 0);
+    const struct tables_moving moving = {o->over_tcp, o->rows_age > 0, o->job_ranks};
 
-    return (o->rows_move == ROWS_MOVE_YES || (o->rows_move == ROWS_MOVE_AUTO && can)) &&
+    return (o->rows_move == ROWS_MOVE_YES ||
+            (o->rows_move == ROWS_MOVE_AUTO && tables_move(&moving))) &&
            o->tables != TABLES_REPLICATE && o->model != MODEL_MLP;
 }
 
@@ -279,6 +281,8 @@ bool term_known(enum term term, enum term_end end, uint64_t looked_ns, uint64_t 
 descant_status others_settle(struct trainer *t);    /* what SIGTERM means */
 /* An event of the job's. True: it is logged here, or is none to log. */
 bool others_hear(struct trainer *t, const struct descant_event *event);
+/* Logs that another rank has died, or gone without finish. */
+void others_say_lost(struct trainer *t, const struct descant_event *event);
 void others_tell(struct trainer *t);    /* that this one was told; once */
 /* Whether this host writes the model, evaluates and reports. Any thread. */
 bool others_is_first(const struct trainer *t);
