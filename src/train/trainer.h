@@ -125,6 +125,8 @@ struct trainer {
     int host, hosts, local_rank;    /* the first host reports and writes the checkpoint */
     bool deals;                     /* the job deals the chunks: its trainers are, or may
                                        come to be, on several machines */
+    bool late;                      /* it came to a job that ran, and has what that has,
+                                       without --resume; since the start */
     bool opening;                   /* the job: its choices are shown */
     bool declares;                  /* its tables with owners: the library's errors are put
                                        into this program's words, not shown */
@@ -362,6 +364,9 @@ descant_status resume_model(struct trainer *t);    /* w, state and the plan's ou
 descant_status resume_tables(struct trainer *t);   /* and the board; one trainer alone */
 /* The checkpoint that this run goes on from, not opened; *told has to live as long. */
 struct checkpoint resume_checkpoint(const struct trainer *t, struct told *told);
+/* After start. The ranks of the start read their rows, and agree on the checkpoint that
+ * they go on from; one that comes late goes on from none, for the job has all. */
+descant_status resume_settle(struct trainer *t);
 /* Tells a job that deals chunks which are done, and the data's end; after start, and also
  * where nothing is resumed. */
 descant_status resume_deal(struct trainer *t, const struct data_options *options);
