@@ -157,6 +157,18 @@ START_TEST(hosts_that_chose_otherwise)
 }
 END_TEST
 
+/* Each rule alone says no. */
+START_TEST(rows_that_move)
+{
+    static const int64_t ranks[] = {0, 2, 64, 1023, 1024, 1025, 4096};
+    for (int tcp = 0; tcp < 2; tcp++)
+        for (int k = 0; k < N(ranks); k++) {
+            const struct tables_moving m = {tcp, ranks[k]};
+            ck_assert_int_eq(tables_move(&m), tcp && k <= 4);
+        }
+}
+END_TEST
+
 int main(void)
 {
     TCase *all = new_case("tables_auto", 20);
@@ -165,6 +177,7 @@ int main(void)
     tcase_add_test(all, a_link_that_carries_too_little);
     tcase_add_test(all, a_shadow_that_may_send_so_much);
     tcase_add_test(all, every_case_by_the_rules);
+    tcase_add_test(all, rows_that_move);
     tcase_add_loop_test(all, hosts_that_chose_otherwise, 0, N(errors));
     return run_cases(all, NULL);
 }

@@ -419,7 +419,7 @@ START_TEST(the_others_train_what_a_dead_one_had)
     wait_trained(2, 1);
     kill(pids[2], SIGKILL);
     ck_assert_int_eq(end_within(pids[2], 20), 128 + SIGKILL);
-    wait_said("trainer 2 has died: 2 take part", 2);
+    wait_said("trainer 2 has died: 2 take part, and train its share of the data\n", 2);
     int n = _i ? TRAINERS : TRAINERS - 1;
     if (_i)
         begin_one(&o, 2);

@@ -3,7 +3,7 @@
  * with tables in memory, and as real processes over TCP. */
 #include "harness/tcp.h"
 #include "harness/training.h"
-#include "owners/owned.h"
+#include "owners/moves.h"
 #include "run/ahead.h"
 
 enum { TRAINERS = 3 };
@@ -159,11 +159,6 @@ START_TEST(what_cannot_be_is_said)
     ck_assert_int_ne(train(&o, &result), 0);
     says("--on-term leave needs --tables replicate, or rows that move (--rows-move yes)");
     o = of_job();
-    o.rows_move = ROWS_MOVE_YES;
-    o.rows_age = 1;
-    ck_assert_int_ne(train(&o, &result), 0);
-    says("--rows-move yes needs --rows-age 0");
-    o = of_job();
     o.rows_replica = 5;
     o.rows_move = ROWS_MOVE_NO;
     ck_assert_int_ne(train(&o, &result), 0);
@@ -183,8 +178,6 @@ START_TEST(rows_move_where_they_can)
     o.tables = TABLES_AUTO;
     ck_assert(owned_moves(&o));
     o.rows_age = 0.1;
-    ck_assert(!owned_moves(&o));
-    o = of_job();
     o.rows = -1;
     ck_assert(owned_moves(&o));
     o = of_job();
@@ -197,6 +190,17 @@ START_TEST(rows_move_where_they_can)
     o = of_job();
     o.rows_move = ROWS_MOVE_NO;
     ck_assert(!owned_moves(&o));
+    o = of_job();
+    o.job_ranks = 1025;
+    ck_assert(!owned_moves(&o));
+}
+END_TEST
+
+/* --rows-move auto looks at no width: even the widest row, of fm with its state, can move. */
+START_TEST(no_row_is_too_wide_to_move)
+{
+    const struct option *o = option_find(train_settings, n_train_settings, "width", 5);
+    ck_assert_double_le(2 * (o->high + 1), MOVES_WIDEST);
 }
 END_TEST
 
@@ -356,6 +360,7 @@ int main(void)
     tcase_add_test(tests, tables_grow);
     tcase_add_test(tests, what_cannot_be_is_said);
     tcase_add_test(tests, rows_move_where_they_can);
+    tcase_add_test(tests, no_row_is_too_wide_to_move);
     tcase_add_test(tests, shares_are_read_as_the_library_reads_them);
     tcase_add_loop_test(tests, hosts_train_one_model, 0, N(plans));
     tcase_add_loop_test(tests, hosts_choose_alike, 0, 2);

@@ -696,6 +696,7 @@ START_TEST(hosts_come_and_leave)
     struct how how = {3, TABLES_SHARD, NULL, _i}, two = {2, TABLES_SHARD, NULL, _i};
     size_t rows = rows_of_one(_i);
     struct train_options o = moving(&how);
+    o.rows_age = _i ? 0 : 0.2;
     begin_all(&o, 3);
     wait_file(in_folder("model.safetensors.previous"));
     begin_one(&o, 3, 3);
@@ -748,8 +749,9 @@ START_TEST(a_late_host_is_the_first_one)
 }
 END_TEST
 
-/* One is killed, the others train on and keep all rows, and it comes again; the first host's
- * checkpoints are those that wait for it. */
+/* One is killed, the others train on and keep all rows, and it is started again by the same
+ * words. Where it is the first one, no checkpoint is written until it is there again. With and
+ * without --resume it takes what the job has, and the job's files stay where they are. */
 START_TEST(a_host_dies_and_comes_again)
 {
     static const int all[] = {0, 1, 2};
@@ -759,6 +761,8 @@ START_TEST(a_host_dies_and_comes_again)
     struct train_options o = moving(&how);
     o.rows_move = ROWS_MOVE_YES;
     o.rows_replica = 1;
+    o.rows_age = _i ? 0.2 : 0;
+    o.resume = !_i;
     begin_all(&o, 3);
     wait_file(in_folder("model.safetensors.previous"));
     wait_pass(&o);
@@ -773,6 +777,9 @@ START_TEST(a_host_dies_and_comes_again)
     wait_heeding(pids, 3);
     end_told(3, all);
     ck_assert_uint_eq(rows_kept(model_file), rows);
+    ck_assert_uint_eq(files_like(".old"), 0);
+    ck_assert_int_ne(access(in_folder("run.jsonl.old"), F_OK), 0);
+    ck_assert(!strstr(said, "will be replaced"));
 }
 END_TEST
 
@@ -926,9 +933,10 @@ START_TEST(each_host_may_have_its_own_folder)
 }
 END_TEST
 
-/* One host has an older FILE than the other. */
-START_TEST(hosts_with_other_files_are_refused)
+/* Rank 1 has an older FILE than rank 0, none, or no --resume. */
+START_TEST(hosts_that_begin_otherwise_are_refused)
 {
+    static const char *const files[] = {"model.safetensors.previous", "other", "model.safetensors"};
     struct how how = {2, TABLES_SHARD, NULL, false};
     struct train_options o = options_of(&how);
     run_to_end(&how, &o);
@@ -937,17 +945,21 @@ START_TEST(hosts_with_other_files_are_refused)
     o.epochs = 2;
     run_to_end(&how, &o);
     o = options_of(&how);
-    o.resume = true;
     o.eval = NULL;
     unlink(said_file);
     setenv("WORLD_SIZE", "2", 1);
     for (int k = 0; k < 2; k++) {
         setenv("RANK", k ? "1" : "0", 1);
-        o.checkpoint = k ? in_folder("model.safetensors.previous") : model_file;
+        o.checkpoint = k ? in_folder(files[_i]) : model_file;
+        o.resume = !k || _i < 2;
         pids[k] = begin(&o);
     }
     end_all(2, 1);
-    says("this rank has found the checkpoint of generation");
+    says(_i == 0   ? "this rank has found the checkpoint of generation"
+         : _i == 1 ? "and another rank goes on from one: copy it"
+                   : "this rank has no --resume, and another one goes on from its checkpoint");
+    if (_i)
+        says("another rank has none, or no --resume, and has said so");
 }
 END_TEST
 
@@ -994,7 +1006,7 @@ int main(void)
     tcase_add_loop_test(files, info_tells_of_shards, 0, 2);
     tcase_add_test(files, resume_needs_no_model);
     tcase_add_loop_test(files, each_host_may_have_its_own_folder, 0, 2);
-    tcase_add_test(files, hosts_with_other_files_are_refused);
+    tcase_add_loop_test(files, hosts_that_begin_otherwise_are_refused, 0, 3);
     tcase_add_loop_test(files, the_best_model_has_its_shards, 0, 2);
     tcase_add_checked_fixture(grown, set_up, remove_folder);
     tcase_add_loop_test(grown, a_grown_run_goes_on_with_the_same_bits, 0, N(optimizers));

@@ -6,6 +6,7 @@
 #include "data/data.h"
 #include "files/files.h"
 #include "link/mpi.h"
+#include "link/tcp.h"
 #include "sync/launcher.h"
 #include "sync/plan.h"
 #include "train/launch.h"
@@ -192,6 +193,16 @@ static int check(const struct cli *cli, struct train_options *o, char *target)
     return CLI_DONE;
 }
 
+/* A rank's own address; where that of rank 0 has more ranks the start says so. */
+static void know_address(struct train_options *o, const char *job)
+{
+    struct tcp_options at;
+
+    o->over_tcp = o->trainers == 0 && job && strncmp(job, "tcp:", 4) == 0;
+    if (o->over_tcp && tcp_options_read(&at, job + 4, NULL) == DESCANT_OK)
+        o->job_ranks = at.most;
+}
+
 int cli_train(const struct cli *cli)
 {
     struct train_options o = train_options_default();
@@ -226,7 +237,7 @@ int cli_train(const struct cli *cli)
     o.watched = o.trainers == 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE &&
                 launcher_may_be_mpi(o.job);
     const char *job = launcher_job(o.job);
-    o.over_tcp = o.trainers == 0 && job && strncmp(job, "tcp:", 4) == 0;
+    know_address(&o, job);
     if (status == CLI_DONE)
         status = check(cli, &o, checkpoint);
     if (status == CLI_DONE)

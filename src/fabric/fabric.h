@@ -514,7 +514,7 @@ struct notes {
     _Atomic uint32_t lives[NOTES_RANKS];
 };
 
-/* What the notes so far say of a rank. */
+/* A rank's life, by the notes so far. */
 struct rank_life {
     uint32_t life;              /* processes of that rank before this one have ended */
     bool ended;                 /* this one has, too: */

@@ -7,8 +7,9 @@
  * that follow the slice; so what has changed is sent to all of them at once. Messages
  * have as many rows as there is room for, of several tables and slices.
  *
- * What is on its way to a rank is bounded. Copies stop at MOVES_QUEUED bytes. Changed
- * rows go before copies, since they are to come in time, and stop at twice that. */
+ * The bytes on their way to a rank are bounded. Copies stop at MOVES_QUEUED bytes.
+ * Changed rows go before copies, since they are to come in time, and stop at twice
+ * that. */
 #include "owners/moves.h"
 
 #include <limits.h>

@@ -11,7 +11,7 @@
  * of its number, and the slice's rows lie in a hash table, a stripe of a slab (slab.h,
  * grown.c). Where slices stay, it is one slab for all of a table's slices that are here,
  * which trainers of one machine share. Where they move, each slice has a slab of its own,
- * which has one stripe. What follows here is of the other tables.
+ * which has one stripe. The following is of the other tables.
  *
  * A row is born by its first push. Until then it has its first values, which follow from
  * the seed and its number, so nothing is filled at the start. Memory begins as zeros, and

@@ -250,7 +250,7 @@ struct owners_known {
     uint64_t parted_ns;                 /* since when the job knows that it has parted */
 };
 
-/* What is known of a rank. */
+/* A rank's life, as far as the service knows it. */
 struct owners_life {
     uint32_t lives;                     /* processes of it that the job has known; */
     bool ended, lost, parted;           /* the last one has ended; by its death; by

@@ -55,15 +55,15 @@ const struct option train_settings[] = {
         "more suit a longer link, and cost quality"),
     BYTES("table-memory", table_memory, 0, 1e15,
           "grow: bytes that the tables may take on each trainer, on one machine in all; "
-          "when they are full, rows that are little used go; a host that gets rows of "
-          "another one (--rows-move yes) takes more for them"),
+          "when they are full, rows that are little used go; where rows move, a host "
+          "that gets those of another one takes more for them"),
     REAL("rows-admit", rows_admit, OPTION_ABOVE_0, 1,
          "grow: the probability with which a gradient makes a row for a new id"),
     SECONDS("rows-unused", rows_unused, 0, 1e9,
             "grow: rows that nobody has used for so long may go; 0: none for that"),
     CHOICE("rows-move", rows_move, "auto|no|yes",
-           "shard: rows go to hosts that come, and from those that leave, over tcp; not "
-           "with --rows-age; auto: yes over tcp without --rows-age"),
+           "shard: rows go to hosts that come, and from those that leave, over tcp; auto: "
+           "yes over tcp, with ranks=1024 at most"),
     SECONDS("rows-replica", rows_replica, 0, 1e6,
             "rows-move: another host has a copy of each row, at most so old, 0.1 s or "
             "more, and takes the rows of a host that dies; 0: its death ends the job"),

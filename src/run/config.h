@@ -52,6 +52,7 @@ struct train_options {
                                        it */
     bool over_tcp;                  /* trainers 0: the job's address is one over TCP; as
                                        `watched` */
+    int64_t job_ranks;              /* that job can have, by its address; likewise */
     const char *sync, *job, *link;
     double sync_cpu, sync_rate, start_s;
     bool plan_gathers;              /* the caller parses `sync` into these: gradients are

@@ -137,14 +137,11 @@ static descant_status check_tables(const struct train_options *o, const struct l
         return log_fail(log, DESCANT_INVALID,
                         "--rows grow needs --table-memory: the bytes that tables may "
                         "take");
-    if (o->rows_age > 0 && o->rows_move == ROWS_MOVE_YES)
-        return log_fail(log, DESCANT_INVALID,
-                        "--rows-move yes needs --rows-age 0: a rank that moves rows "
-                        "keeps no copies of them");
     if (o->rows_replica > 0 && !owned_moves(o))
         return log_fail(log, DESCANT_INVALID,
-                        "--rows-replica: rows do not move here; it needs a job over tcp, "
-                        "--tables shard or auto, --rows-age 0, and not --rows-move no");
+                        "--rows-replica: rows do not move here; it needs a job over tcp "
+                        "with ranks=1024 at most, --tables shard or auto, and not "
+                        "--rows-move no");
     if (o->rows_replica > 0 && o->rows_replica < 0.1)
         return log_fail(log, DESCANT_INVALID,
                         "--rows-replica is 0, or 0.1 seconds or more");

@@ -210,11 +210,11 @@ void train_log_open(struct trainer *t)
     uint32_t nobody = 0;
     bool first = atomic_compare_exchange_strong(&t->board->log_rank, &nobody,
                                                 (uint32_t)t->rank + 1);
-    bool resumed = atomic_load_explicit(&t->board->resumed, RELAXED);
+    bool goes_on = t->late || atomic_load_explicit(&t->board->resumed, RELAXED);
     host_file(t, t->options->log, l->path, sizeof l->path);
     l->failed = &t->board->log_failed;
     l->log = &t->log;
-    if (!run_log_open(l, !first || resumed, first || board_reports(t->board, t->seat))) {
+    if (!run_log_open(l, !first || goes_on, first || board_reports(t->board, t->seat))) {
         if (!atomic_exchange(&t->board->log_failed, 1))
             log_fail(&t->log, DESCANT_SYSTEM, "%s: %s", l->path, strerror(errno));
         board_stop(t->board, STOP_FAILED, "%s cannot be written", l->path);

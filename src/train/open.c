@@ -33,12 +33,14 @@ static int on_event(void *user, const struct descant_event *event)
     case DESCANT_EVENT_JOINED:
     case DESCANT_EVENT_LEFT:
     case DESCANT_EVENT_FINISHED:
-    case DESCANT_EVENT_LOST:
         return t->options->trainers > 0;
     case DESCANT_EVENT_BAD:
         return event->rank != t->rank || t->size == 1;
+    case DESCANT_EVENT_LOST:
     case DESCANT_EVENT_UNFINISHED:
-        return event->rank == t->rank || t->options->trainers > 0;
+        if (event->rank != t->rank && t->options->trainers == 0)
+            others_say_lost(t, event);
+        return 1;
     case DESCANT_EVENT_NO_ROUND:
     case DESCANT_EVENT_BROKEN:
     case DESCANT_EVENT_TOLD:
@@ -219,10 +221,10 @@ static descant_status open_model(struct trainer *t)
     if (status != DESCANT_OK)
         return status;
     /* The dense segment's name has all that must be alike on all hosts: if names differ,
-     * both are shown. No machine joins a job of several machines later, so there the name
-     * may also have the run's beginning. Rows that have owners are saved by all ranks, or
-     * by none. */
-    bool resumed = o->resume && checkpoint_there(o->checkpoint);
+     * both are shown. Where no rank comes late the name also has the run's beginning;
+     * over TCP the ranks of the start agree on it (resume_settle). Rows that have owners
+     * are saved by all ranks, or by none. */
+    bool resumed = !o->over_tcp && o->resume && checkpoint_there(o->checkpoint);
     snprintf(name, sizeof name, "%s", train_model_names[o->model]);
     if (t->hosts > 1)
         snprintf(name, sizeof name, "%s%s%s%s,data=%llu", train_model_names[o->model],
@@ -292,6 +294,24 @@ static descant_status fill_replica(struct trainer *t)
     return DESCANT_OK;
 }
 
+/* A run that goes on from no checkpoint, though one may be there, or should be. */
+static void say_anew(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    struct log run_log = t->log;
+    char host[64] = "";
+
+    if (!o->checkpoint || atomic_load(&t->board->resumed))
+        return;
+    gethostname(host, sizeof host - 1);
+    if (o->resume && t->hosts > 1)
+        log_say(&t->log, DESCANT_WARNING,
+                "--resume: there is no %s on %s: it begins anew", o->checkpoint, host);
+    run_log.rank = -1;
+    if (t->host == 0 && checkpoint_there(o->checkpoint))
+        checkpoint_say_replaced(o->checkpoint, &run_log);
+}
+
 /* Called once a machine. Decides for all its trainers whether the run is resumed, and
  * notes the files' sizes as they are now. Each host fills tables of its own, to the same
  * values. */
@@ -300,8 +320,6 @@ static descant_status fill_tables(struct trainer *t)
     const struct train_options *o = t->options;
     size_t rows = model_table_rows(t->model);
     bool there = o->checkpoint && checkpoint_there(o->checkpoint);
-    struct log run_log = t->log;
-    char host[64] = "";
 
     atomic_store(&t->board->resumed, o->resume && there);
     for (size_t k = 0; k < t->paths.n; k++) {   /* of the files as they are now */
@@ -313,14 +331,9 @@ static descant_status fill_tables(struct trainer *t)
         save_tidy(t);
     if (o->resume && there)
         return resume_tables(t);
-    gethostname(host, sizeof host - 1);
-    if (o->resume && t->hosts > 1)
-        log_say(&t->log, DESCANT_WARNING,
-                "--resume: there is no %s on %s: it begins anew", o->checkpoint, host);
-    run_log.rank = -1;
-    if (t->host == 0 && there)      /* a model that this run does not go on from */
-        checkpoint_say_replaced(o->checkpoint, &run_log);
-    else if (t->host > 0 && o->checkpoint)
+    if (!o->over_tcp)               /* else a rank may find that it has come late */
+        say_anew(t);
+    if (t->host > 0 && o->checkpoint)
         save_note(t);
     for (size_t at = 0; at < rows && !t->owned; at += TABLE_ROWS_AT_ONCE) {
         size_t n = rows - at < TABLE_ROWS_AT_ONCE ? rows - at : TABLE_ROWS_AT_ONCE;
@@ -375,6 +388,11 @@ static void advise_on_tables(struct trainer *t, descant_status status)
         log_fail(&t->log, status, "--tables auto goes by a host's free memory, cores and "
                  "workers, and has not chosen the same on all hosts: give all of them "
                  "--tables shard, or --tables replicate");
+    if (status == DESCANT_MISMATCH && t->options->over_tcp && t->n_tables &&
+        strstr(descant_last_error(), ", first rows "))
+        log_fail(&t->log, status, "copies of tables begin alike on all hosts, with the "
+                 "same --seed or from the same checkpoint; a rank that comes to a job that "
+                 "has begun anew comes without --resume");
     if (status == DESCANT_UNSUPPORTED && strstr(descant_last_error(), "owned_moves: "))
         log_fail(&t->log, status, "the rows of tables cannot move here: give --rows-move "
                  "no");
@@ -397,11 +415,22 @@ static descant_status start(struct trainer *t)
         advise_on_tables(t, status);
     if (status == DESCANT_OK)
         status = descant_members(t->job, &members);
-    if (status == DESCANT_OK)
+    if (status == DESCANT_OK) {
         t->size = members.size;
+        t->late = t->deals && members.late;
+    }
     /* a rank that came late may own rows by now, and cannot just end */
     if (status == DESCANT_OK && t->moves && t->owned)
         signals_heed();
+    return status;
+}
+
+static descant_status begin_run(struct trainer *t)
+{
+    descant_status status = resume_settle(t);
+
+    if (status == DESCANT_OK && t->options->over_tcp && !t->late)
+        say_anew(t);
     return status;
 }
 
@@ -419,13 +448,15 @@ static descant_status begin_deal(struct trainer *t)
  * follows from the data's shape, and the tables from the model; whether the replica is a
  * checkpoint's is known once the tables are filled; the job starts when all values are
  * there, those of the plan's outer state, too, but for rows that have owners, which only
- * a job that has started has; and only such a job deals chunks. */
+ * a job that has started has; only after the start a rank knows that it has come late,
+ * and takes what the job has in the place of all that it found; and only a job that has
+ * started deals chunks. */
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size)
 {
     descant_status (*const steps[])(struct trainer *) = {
         open_board,   piped_check, lock_files,   look_at_data, open_model,
         share_tables, once_tables, fill_replica, shards_before, start,
-        shards_resume, begin_deal};
+        begin_run,    begin_deal};
     descant_status status = open_job(t, address, rank, size);
 
     for (size_t k = 0; k < sizeof steps / sizeof *steps && status == DESCANT_OK; k++)

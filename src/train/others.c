@@ -132,6 +132,25 @@ bool others_hear(struct trainer *t, const struct descant_event *event)
     }
 }
 
+/* The library's line has it that nobody does the share of the rank, but chunks of files
+ * go by need. Not so where the job ends with the rank, as under an MPI launcher, or with
+ * its rows. */
+void others_say_lost(struct trainer *t, const struct descant_event *event)
+{
+    const struct train_options *o = t->options;
+    bool ends = o->watched || (t->owned && t->deals && !(o->rows_replica > 0));
+    bool train_on = !ends && strcmp(o->data, "-") != 0;
+    char who[32] = "another trainer", often[48] = "";
+
+    if (event->rank >= 0)
+        snprintf(who, sizeof who, "trainer %d", event->rank);
+    if (event->count > 1)
+        snprintf(often, sizeof often, " (%llu times)", (unsigned long long)event->count);
+    log_say(&t->log, DESCANT_WARNING, "%s has %s%s: %d take part%s", who,
+            event->kind == DESCANT_EVENT_LOST ? "died" : "left without descant_finish",
+            often, event->members, train_on ? ", and train its share of the data" : "");
+}
+
 bool others_is_first(const struct trainer *t)
 {
     bool first = true;

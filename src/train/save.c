@@ -171,16 +171,16 @@ void save_tidy(const struct trainer *t)
 
 /* Whether the file that is there is of this run, or of one that it goes on from. A host
  * that takes over from the first one may find what that one has written: a FILE that is
- * another one than when this host began. The best model so far is beside it then. The
- * locks of the files went with the first host: none are taken, lest it be refused when it
- * comes back. */
+ * another one than when this host began. A rank that came late takes FILE for the job's.
+ * The best model so far is beside it then. The locks of the files went with the first
+ * host: none are taken, lest it be refused when it comes back. */
 static bool is_own(struct trainer *t)
 {
     uint64_t is = t->host > 0 ? file_number(t->options->checkpoint) : 0;
 
     if (atomic_load(&t->board->kept) || atomic_load(&t->board->resumed))
         return true;
-    if (!is || is == atomic_load(&t->board->found))
+    if (!t->late && (!is || is == atomic_load(&t->board->found)))
         return false;
     if (!atomic_exchange(&t->board->kept, 1))
         resume_best(t);

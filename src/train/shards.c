@@ -205,39 +205,6 @@ static descant_status read_rows(struct trainer *t, uint64_t *generation)
     return status;
 }
 
-/* One trainer for all that share the rows. */
-static descant_status read_once(struct trainer *t)
-{
-    uint64_t generation;
-
-    if (!board_begin(&t->board->rows))
-        return DESCANT_OK;
-    descant_status status = read_rows(t, &generation);
-    board_end(&t->board->rows, status == DESCANT_OK);
-    return status;
-}
-
-/* No rank fetches rows before all have theirs, of one checkpoint: where hosts have
- * folders of their own, one may have an older FILE, or a torn shard. */
-static descant_status agree(struct trainer *t, descant_status status, uint64_t generation)
-{
-    double found[] = {status != DESCANT_OK, (double)generation};
-    descant_status agreed = descant_agree_mean(t->job, found, 2);
-
-    if (status != DESCANT_OK || agreed != DESCANT_OK)
-        return status != DESCANT_OK ? status : agreed;
-    if (found[0] > 0)
-        return log_fail(&t->log, DESCANT_ENDED, "another rank could not read its rows "
-                        "from %s, and has said why", t->options->checkpoint);
-    if (found[1] > (double)generation || found[1] < (double)generation)
-        return log_fail(&t->log, DESCANT_MISMATCH,
-                        "%s: this rank has found the checkpoint of generation %llu, and "
-                        "another rank another one: copy the same FILE, with its shards, "
-                        "to all hosts", t->options->checkpoint,
-                        (unsigned long long)generation);
-    return DESCANT_OK;
-}
-
 /* No rows move before all ranks of the start have read theirs: who comes meanwhile gets
  * its part then. */
 static bool holds(const struct trainer *t)
@@ -250,21 +217,22 @@ descant_status shards_before(struct trainer *t)
     return holds(t) ? descant_owned_hold(t->job, 1) : DESCANT_OK;
 }
 
-/* A rank that comes late finds the rows there. */
-descant_status shards_resume(struct trainer *t)
+descant_status shards_after(struct trainer *t)
 {
-    struct descant_members members;
-    descant_status status = DESCANT_OK;
-    uint64_t generation;
+    return holds(t) ? descant_owned_hold(t->job, 0) : DESCANT_OK;
+}
 
+/* Where trainers share the rows, one reads them for all. */
+descant_status shards_read(struct trainer *t, uint64_t *generation)
+{
+    *generation = 0;
     if (!t->owned || !atomic_load(&t->board->resumed))
         return DESCANT_OK;
-    if (!t->deals)
-        return read_once(t);
-    bool late = descant_members(t->job, &members) == DESCANT_OK && members.late;
-    if (!late)
-        status = read_rows(t, &generation);
-    if (!late)
-        status = agree(t, status, generation);
-    return status == DESCANT_OK && holds(t) ? descant_owned_hold(t->job, 0) : status;
+    if (t->deals)
+        return read_rows(t, generation);
+    if (!board_begin(&t->board->rows))
+        return DESCANT_OK;
+    descant_status status = read_rows(t, generation);
+    board_end(&t->board->rows, status == DESCANT_OK);
+    return status;
 }

@@ -11,8 +11,11 @@ struct trainer;
 descant_status shards_declare(struct trainer *t);
 /* Then, once it is known whether the run goes on from a checkpoint. */
 descant_status shards_before(struct trainer *t);
-/* After start: the rows of the checkpoint that this run goes on from, if it does. */
-descant_status shards_resume(struct trainer *t);
+/* After start: the rows of the checkpoint that this run goes on from, if it does.
+ * *generation: of the checkpoint, or 0. */
+descant_status shards_read(struct trainer *t, uint64_t *generation);
+/* Once all ranks of the start have theirs. */
+descant_status shards_after(struct trainer *t);
 /* Then: ready to save; what a killed run has left is removed. */
 descant_status shards_begin(struct trainer *t);
 

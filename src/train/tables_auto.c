@@ -91,6 +91,11 @@ const char *tables_choice_text(const struct tables_choice *choice, char *text,
     return text;
 }
 
+bool tables_move(const struct tables_moving *m)
+{
+    return m->over_tcp && m->ranks <= TABLES_MOVE_RANKS;
+}
+
 bool tables_auto_differ(const char *error)
 {
     int marks = 0;

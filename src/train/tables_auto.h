@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* What --tables auto chooses between hosts: a copy of all rows on each (replicate), or
- * one owner for each row (shard). A function of numbers, and no clock or memory. */
+ * one owner for each row (shard); and whether rows with owners move, by --rows-move auto.
+ * Functions of numbers, without clock and memory. */
 #ifndef TABLES_AUTO_H
 #define TABLES_AUTO_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* All numbers are above 0, but where 0 is said. */
 struct tables_case {
@@ -47,6 +49,15 @@ static inline bool tables_owned(enum tables_why why)
 /* "shard: ...", for the log; returns text. */
 const char *tables_choice_text(const struct tables_choice *choice, char *text,
                                size_t room);
+
+/* What decides on --rows-move auto. No row of a model is too wide to move: with its
+ * optimizer's state it has at most twice the floats of --width, and two. */
+struct tables_moving {
+    bool over_tcp;      /* elsewhere no rank comes or leaves */
+    int64_t ranks;      /* that the job can have */
+};
+enum { TABLES_MOVE_RANKS = 1024 };      /* the library's bound, the parts of all rows */
+bool tables_move(const struct tables_moving *m);
 
 /* Whether an error of the library shows two lines of which one alone is of a host whose
  * rows have owners. */

@@ -13,6 +13,7 @@
 #include "run/progress.h"
 #include "train/board.h"
 #include "train/claims.h"
+#include "train/tables_auto.h"
 #include "train/whole.h"
 
 #include <pthread.h>
@@ -124,6 +125,8 @@ struct trainer {
     int host, hosts, local_rank;    /* the first host reports and writes the checkpoint */
     bool deals;                     /* the job deals the chunks: its trainers are, or may
                                        come to be, on several machines */
+    bool late;                      /* it came to a job that ran, and has what that has,
+                                       without --resume; since the start */
     bool opening;                   /* the job: its choices are shown */
     bool declares;                  /* its tables with owners: the library's errors are put
                                        into this program's words, not shown */
@@ -229,9 +232,10 @@ bool owned_suits(struct trainer *t);
 /* Whether they may move, once they are. */
 static inline bool owned_moves(const struct train_options *o)
 {
-    bool can = o->over_tcp && !(o->rows_age > 0);
+    const struct tables_moving moving = {o->over_tcp, o->job_ranks};
 
-    return (o->rows_move == ROWS_MOVE_YES || (o->rows_move == ROWS_MOVE_AUTO && can)) &&
+    return (o->rows_move == ROWS_MOVE_YES ||
+            (o->rows_move == ROWS_MOVE_AUTO && tables_move(&moving))) &&
            o->tables != TABLES_REPLICATE && o->model != MODEL_MLP;
 }
 
@@ -279,6 +283,8 @@ bool term_known(enum term term, enum term_end end, uint64_t looked_ns, uint64_t 
 descant_status others_settle(struct trainer *t);    /* what SIGTERM means */
 /* An event of the job's. True: it is logged here, or is none to log. */
 bool others_hear(struct trainer *t, const struct descant_event *event);
+/* Logs that another rank has died, or gone without finish. */
+void others_say_lost(struct trainer *t, const struct descant_event *event);
 void others_tell(struct trainer *t);    /* that this one was told; once */
 /* Whether this host writes the model, evaluates and reports. Any thread. */
 bool others_is_first(const struct trainer *t);
@@ -358,6 +364,9 @@ descant_status resume_model(struct trainer *t);    /* w, state and the plan's ou
 descant_status resume_tables(struct trainer *t);   /* and the board; one trainer alone */
 /* The checkpoint that this run goes on from, not opened; *told has to live as long. */
 struct checkpoint resume_checkpoint(const struct trainer *t, struct told *told);
+/* After start. The ranks of the start read their rows, and agree on the checkpoint that
+ * they go on from; one that comes late goes on from none, for the job has all. */
+descant_status resume_settle(struct trainer *t);
 /* Tells a job that deals chunks which are done, and the data's end; after start, and also
  * where nothing is resumed. */
 descant_status resume_deal(struct trainer *t, const struct data_options *options);
