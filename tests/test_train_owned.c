@@ -16,9 +16,9 @@ START_TEST(late_batches_are_asked_for_earlier)
 {
     for (int most = 0; most <= AHEAD_MOST; most++)
         for (int depth = 0; depth <= most; depth++)
-            for (int late = 0; late <= AHEAD_LOOK; late++) {
-                bool more = late > AHEAD_LOOK / 8 && depth < most;
-                ck_assert_int_eq(ahead_depth(depth, late, most), depth + more);
+            for (uint64_t waited = 0; waited <= 1000000; waited += 100) {
+                bool more = waited > 5000 && depth < most;
+                ck_assert_int_eq(ahead_depth(depth, waited, 1000000, most), depth + more);
             }
 }
 END_TEST

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows are asked for as soon as a batch is parsed, and awaited when its turn comes: by
  * then they are here, if the depth suits the link. It begins at one batch, and grows
- * while batches come late, up to a bound: a row's values are as old as its batch is deep,
- * and that costs quality (docs/owners.md).
+ * while more than half a percent of the time is waited, up to a bound: a row's values are
+ * as old as its batch is deep, and that costs quality (docs/owners.md). All time with a
+ * depth counts, so that one pause of a machine does not deepen a long run.
  *
  * A batch's rows are found twice, when they are asked for and before its pass, so that
  * nothing of it must be kept meanwhile: a hundredth of what the pass takes. */
 #include "run/ahead.h"
 
-enum { AHEAD_LATE = AHEAD_LOOK / 8, RING = AHEAD_MOST + 1 };
+enum { WAITS_ONE_OF = 200, RING = AHEAD_MOST + 1 };
 
 void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
                 struct work *work)
@@ -19,9 +20,9 @@ void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
         work_on_blocks(work);
 }
 
-int ahead_depth(int depth, int stalls, int most)
+int ahead_depth(int depth, uint64_t waited_ns, uint64_t of_ns, int most)
 {
-    return stalls > AHEAD_LATE && depth < most ? depth + 1 : depth;
+    return waited_ns > of_ns / WAITS_ONE_OF && depth < most ? depth + 1 : depth;
 }
 
 /* --- ahead --- */
@@ -50,13 +51,19 @@ static bool ask(struct ahead *a)
     return a->status == DESCANT_OK;
 }
 
-static void note_wait(struct ahead *a, bool late)
+static void note_wait(struct ahead *a, uint64_t waited_ns, uint64_t now_ns)
 {
-    a->stalls += late;
-    if (++a->seen < AHEAD_LOOK)
+    a->waited_ns += waited_ns;
+    if (++a->seen % AHEAD_LOOK)
         return;
-    a->depth = ahead_depth(a->depth, a->stalls, a->at.most);
-    a->stalls = a->seen = 0;
+    int depth = a->since_ns ? ahead_depth(a->depth, a->waited_ns, now_ns - a->since_ns,
+                                          a->at.most)
+                            : a->depth;
+    if (a->since_ns && depth == a->depth)
+        return;
+    a->depth = depth;
+    a->since_ns = now_ns;
+    a->waited_ns = 0;
 }
 
 static void drop_now(struct ahead *a)
@@ -76,8 +83,10 @@ static bool take(struct ahead *a, struct feed_batch *batch, const float **tables
     a->now = oldest->rows;
     a->first = (a->first + 1) % RING;
     a->n--;
-    note_wait(a, !descant_rows_ready(a->at.job, a->now));
+    uint64_t began = descant_rows_ready(a->at.job, a->now) ? 0 : clock_now_ns();
     a->status = descant_rows_wait(a->at.job, a->now, &block);
+    uint64_t now = clock_now_ns();
+    note_wait(a, began ? now - began : 0, now);
     *tables = block;
     return a->status == DESCANT_OK && find_rows(a, &batch->examples);
 }

@@ -34,7 +34,9 @@ struct ahead {
     struct ahead_batch ring[AHEAD_MOST + 1];    /* n on their way, from first on */
     int first, n;
     int depth;                  /* batches ahead now, */
-    int stalls, seen;           /* after so many that came late of the last ones */
+    int seen;                   /* batches so far */
+    uint64_t since_ns, waited_ns;       /* with this depth: since when, and how long of
+                                           that was waited for rows */
     struct descant_rows *now;   /* of the batch that the caller has; */
     struct saved_block block;   /* or these, out of files */
 };
@@ -43,8 +45,9 @@ struct ahead {
 void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
                 struct work *work);
 
-/* As feed_next: after a stop what is on its way is not trained. *tables: for the pass over this batch. The batch before must have been
- * given back to the feed. False also after a failure. */
+/* As feed_next: after a stop what is on its way is not trained. *tables: for the pass
+ * over this batch. The batch before must have been given back to the feed. False also
+ * after a failure. */
 bool ahead_next(struct ahead *a, struct feed_batch *batch, const float **tables);
 
 /* Owners: the gradients of the batch that the caller has, which work_rows has, go to
@@ -54,9 +57,9 @@ descant_status ahead_push(struct ahead *a, double rate);
 /* Drops what is under way. Its batches are not done. */
 void ahead_fini(struct ahead *a);
 
-/* The rule: how many batches ahead, of `depth` now, after so many of AHEAD_LOOK came
- * late. */
+/* The rule: how many batches ahead, of `depth` now, with which so much of the time was
+ * waited for rows. It is asked each AHEAD_LOOK batches, but not for the first ones. */
 enum { AHEAD_LOOK = 32 };
-int ahead_depth(int depth, int stalls, int most);
+int ahead_depth(int depth, uint64_t waited_ns, uint64_t of_ns, int most);
 
 #endif
