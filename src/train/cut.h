@@ -100,8 +100,8 @@ struct cut_self {
     bool ends;                  /* its run is over */
 };
 
-/* A rank's next act. A rank whose run is over ENDS without an order where no rank is there
- * to give one. */
+/* A rank's next act. A rank whose run is over ENDS without an order where no rank is
+ * there to give one. */
 enum cut_act cut_act(const struct cut_order *order, const struct cut_mark *mine,
                      const struct cut_self *self);
 
