@@ -704,13 +704,15 @@ END_TEST
 /* A run of some ranks: parts of rows that move, pushes on their way, files on disk, ranks that
  * come, leave and die. Whatever happens in which order, a cut's shards have each part once, with
  * all that was pushed before it was ordered, FILE and FILE.previous have their shards, and all
- * end. */
+ * end. The leader may die in a cut: then no rank holds its rows for that cut, and ranks that come
+ * before the leader does have heard of no death. */
 enum { RANKS = 5, PARTS = 6, CUTS = 40 };
 enum presence { AWAY, CONNECTED, SHOWN, LEAVES, LEFT_IT, DEAD };
 
 struct rank {
     enum presence is;                   /* CONNECTED: it may get rows, and has no mark yet */
     bool runs, looked, holds;           /* looked: it has a view; holds: nothing is given */
+    bool saw, doubts;                   /* it was there when the leader died; it has heard so */
     struct cut_mark mine, shown;
     struct cut_mark was[2];             /* shown, one change ago, and two */
     struct cut_mark seen;               /* by the leader: numbers do not fall again */
@@ -729,7 +731,10 @@ static struct world {
     uint64_t cut, tidy;                         /* under way; to be ordered */
     uint64_t file, previous;                    /* generations that FILE and FILE.previous name */
     int files[CUTS + 2][RANKS][PARTS];          /* parts in the shards of each rank */
-    int made, failed, wanted, moved, came, left, missed, replaced;
+    bool down;                          /* the leader is dead, */
+    int down_for;                       /* for so many steps */
+    int lost;                           /* times that the last order was */
+    int made, failed, wanted, moved, came, left, missed, replaced, died, let_go;
 } w;
 
 static int roll(int n)
@@ -802,6 +807,7 @@ static struct cut_mark see_mark(struct rank *r, bool again)
         .settled = grow(is->settled, was->settled, &r->seen.settled),
         .written = grow(is->written, was->written, &r->seen.written),
         .failed = grow(is->failed, was->failed, &r->seen.failed),
+        .gone = grow(is->gone, was->gone, &r->seen.gone),
         .parts = roll(2) ? is->parts : was->parts,
     };
 }
@@ -842,15 +848,42 @@ static void tidy(struct rank *r)
     r->self.tidied = r->view.tidy;
 }
 
+/* As a rank finds it that looks at all marks. */
+static void look_for_gone(struct rank *r)
+{
+    for (int k = 0; k < w.n; k++) {
+        uint64_t gone = roll(2) ? w.ranks[k].shown.gone : w.ranks[k].was[0].gone;
+        r->self.gone = gone > r->self.gone ? gone : r->self.gone;
+    }
+}
+
+static bool all_know(int me)
+{
+    struct cut_mark marks[RANKS];
+    bool lost[RANKS];
+    const struct cut_ranks ranks = {marks, lost, NULL, w.n, false, PARTS};
+    for (int k = 0; k < w.n; k++) {
+        marks[k] = w.ranks[k].shown;
+        lost[k] = w.ranks[k].is == DEAD;
+    }
+    return cut_all_know(&ranks, me);
+}
+
 /* A look that has been made, another one for the details, and what follows. */
 static void act(int rank)
 {
     struct rank *r = &w.ranks[rank];
-    r->self.led = true;
-    if (cut_act(&r->view, &r->mine, &r->self) == CUT_RESTS)
+    r->doubts |= w.down && r->saw && roll(2);
+    r->self.led = rank == w.leader || !r->doubts;
+    enum cut_act first = cut_act(&r->view, &r->mine, &r->self);
+    if (rank != w.leader && (first == CUT_HOLDS || r->self.holds))
+        look_for_gone(r);
+    if (first == CUT_RESTS && (r->self.holds || !r->holds))
         return;
     see_order(&r->view);
-    switch (cut_act(&r->view, &r->mine, &r->self)) {
+    enum cut_act it = cut_act(&r->view, &r->mine, &r->self);
+    r->holds &= it == CUT_HOLDS || r->self.holds;       /* it held when all had come, and let go */
+    switch (it) {
     case CUT_HOLDS:
         r->holds = true;
         if (gives_any(rank))            /* it waits, and looks again */
@@ -867,6 +900,9 @@ static void act(int rank)
     case CUT_WRITES:
         write_shard_of(rank);
         break;
+    case CUT_DROPS:
+        r->mine.gone = r->view.cut;
+        break;
     case CUT_RELEASES:
         r->holds = false;
         r->self.holds = 0;
@@ -875,6 +911,9 @@ static void act(int rank)
         tidy(r);
         break;
     case CUT_ENDS:
+        if (rank == w.leader && !all_know(rank))
+            return;
+        r->mine.stand = CUT_ENDED;
         r->runs = false;
         break;
     case CUT_RESTS:
@@ -956,7 +995,7 @@ static void lead(void)
         w.made++;
         break;
     case CUT_FAILED:
-        ck_assert_uint_eq(w.ranks[who].shown.failed, w.cut);
+        ck_assert(w.ranks[who].shown.failed == w.cut || w.ranks[who].shown.gone >= w.cut);
         w.failed++;
         break;
     }
@@ -982,8 +1021,11 @@ static void replace_leader(void)
 {
     int next = roll(w.n);
     struct cut_chair chair = {.first = true, .ordered = w.order.cut};
-    if (next == w.leader || w.ranks[next].is != SHOWN || w.order.over)
+    if (next == w.leader || w.ranks[next].is != SHOWN || !w.ranks[next].runs ||
+        !w.ranks[w.leader].runs || w.order.over)
         return;
+    for (int k = 0; k < w.n; k++)
+        w.ranks[k].doubts = false;
     ck_assert(cut_takes_over(&chair));
     w.leader = next;
     w.replaced++;
@@ -994,15 +1036,67 @@ static void replace_leader(void)
     change_order(o);
 }
 
+/* It has no rows. */
+static void leader_dies(void)
+{
+    struct rank *r = &w.ranks[w.leader];
+    r->is = DEAD;
+    r->runs = r->holds = false;
+    w.down = true;
+    w.down_for = 0;
+    w.died++;
+    for (int k = 0; k < w.n; k++)
+        w.ranks[k].saw = w.ranks[k].is == SHOWN || w.ranks[k].is == LEAVES;
+}
+
+static void leader_returns(void)
+{
+    struct rank *r = &w.ranks[w.leader];
+    struct cut_mark marks[RANKS];
+    const struct cut_order none = {0};
+    bool known = false;
+    for (int k = 0; k < w.n; k++)
+        known |= w.cut && w.ranks[k].shown.gone >= w.cut;
+    for (int k = 0; known && k < w.n; k++)
+        ck_assert_msg(!w.ranks[k].runs || !w.ranks[k].holds, "rank %d holds for the dead", k);
+    w.let_go += known;
+    for (int k = 0; k < w.n; k++) {
+        marks[k] = w.ranks[k].shown;
+        w.ranks[k].seen = (struct cut_mark){.stand = CUT_AWAY};
+        w.ranks[k].saw = w.ranks[k].doubts = false;
+    }
+    *r = (struct rank){.is = SHOWN, .runs = true, .mine = {.stand = CUT_THERE},
+                       .shown = r->shown, .self = {.tidied = w.order.tidy}};
+    show(r);
+    w.failed += w.cut != 0;
+    w.cut = 0;
+    w.down = false;
+    change_order(cut_goes_on(&w.order, &none, marks, w.n));
+}
+
+/* Its owner dies, and has been the only one that had the last change. */
+static void lose_over(void)
+{
+    w.lost += w.order.over;
+    w.order.over = w.last_order.over = false;
+}
+
 /* Ranks other than the leader come, leave once they have no rows, and die without rows. */
 static void come_or_go(int rank)
 {
     struct rank *r = &w.ranks[rank];
     bool has = parts_of(rank) || gives_any(rank);
     if (rank == w.leader) {
-        replace_leader();
+        if (!has && r->runs && !w.order.over && roll(2))
+            leader_dies();
+        else
+            replace_leader();
         return;
     }
+    if (!w.down && !w.ranks[w.leader].runs)     /* it has ended, and all are to end */
+        return;
+    if (r->is == SHOWN && roll(8) == 0)         /* the two do not hear each other */
+        r->doubts = !r->doubts;
     if (r->is == AWAY && !w.order.over) {
         r->is = CONNECTED;
         w.came++;
@@ -1028,6 +1122,10 @@ static void come_or_go(int rank)
 
 static void lead_on(void)
 {
+    if (w.down && w.down_for++ > 1000)
+        leader_returns();
+    if (!w.ranks[w.leader].runs)
+        return;
     if (w.tidy) {
         struct cut_order o = w.order;
         o.tidy = w.tidy;
@@ -1068,6 +1166,8 @@ static void step_world(void)
     case 4:
         if (roll(20) == 0)
             come_or_go(rank);
+        if (roll(40) == 0 && w.lost < 3)
+            lose_over();
         break;
     default:
         lead_on();
@@ -1080,6 +1180,7 @@ static void step_world(void)
 START_TEST(each_cut_has_what_was_pushed_before_it)
 {
     int made = 0, failed = 0, came = 0, left = 0, moved = 0, missed = 0, replaced = 0;
+    int died = 0, let_go = 0, lost = 0;
     for (uint64_t seed = 0; seed < 2000; seed++) {
         memset(&w, 0, sizeof w);
         rng_init(&w.rng, seed);
@@ -1114,7 +1215,11 @@ START_TEST(each_cut_has_what_was_pushed_before_it)
         moved += w.moved;
         missed += w.missed;
         replaced += w.replaced;
+        died += w.died;
+        let_go += w.let_go;
+        lost += w.lost;
     }
+    ck_assert_msg(died > 200 && let_go > 50 && lost > 500, "%d %d %d", died, let_go, lost);
     ck_assert_msg(made > 5000 && failed > 500 && came > 500 && left > 100 && moved > 5000 &&
                   missed > 50 && replaced > 500, "%d %d %d %d %d %d %d", made, failed, came, left,
                   moved, missed, replaced);
@@ -1182,6 +1287,32 @@ START_TEST(who_has_no_rows_is_waited_for_while_it_is_there)
     m[1].failed = 3;
     ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_FAILED);
     ck_assert_int_eq(who, 1);
+    m[1].failed = 0;
+    m[2].gone = 2;
+    ck_assert_int_eq(judged(&o, m, "...", "xx.", false, &who), CUT_WRITTEN);
+    for (uint64_t gone = 3; gone < 5; gone++) {         /* its rows may have moved since */
+        m[2].gone = gone;
+        ck_assert_int_eq(judged(&o, m, "..x", "xx.", false, &who), CUT_FAILED);
+        ck_assert_int_eq(who, 2);
+    }
+}
+END_TEST
+
+/* The first rank of three stays while another one that is there may not know that it is over. */
+START_TEST(the_first_rank_stays_for_the_others)
+{
+    for (int all = 0; all < CUT_STANDS * CUT_STANDS; all++)
+        for (int died = 0; died < 4; died++) {
+            int stands[] = {all % CUT_STANDS, all / CUT_STANDS};
+            struct cut_mark m[3] = {{.stand = CUT_FINISHED}};
+            bool lost[3] = {false, died & 1, died & 2}, waits = false;
+            const struct cut_ranks ranks = {.marks = m, .lost = lost, .n = 3};
+            for (int k = 0; k < 2; k++) {
+                m[k + 1].stand = (enum cut_stand)stands[k];
+                waits |= !lost[k + 1] && (stands[k] == CUT_THERE || stands[k] == CUT_FINISHED);
+            }
+            ck_assert_int_eq(cut_all_know(&ranks, 0), !waits);
+        }
 }
 END_TEST
 
@@ -1193,11 +1324,27 @@ START_TEST(a_rank_that_is_not_led_lets_go)
     struct cut_self self = {.holds = 3, .led = true};
     ck_assert_int_eq(cut_act(&o, &m, &self), CUT_SETTLES);
     self.led = false;
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_DROPS);        /* the others are to know first */
+    m.gone = 3;
     ck_assert_int_eq(cut_act(&o, &m, &self), CUT_RELEASES);
     self.holds = 0;
     ck_assert_int_eq(cut_act(&o, &m, &self), CUT_RESTS);
+    m.gone = 0;
     self.led = true;
     ck_assert_int_eq(cut_act(&o, &m, &self), CUT_HOLDS);
+    self.gone = 2;                      /* a cut before */
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_HOLDS);
+    self.gone = 3;                      /* another rank has heard of the death, this one has not */
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_DROPS);
+    m.gone = 3;
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_RESTS);
+    self.holds = 3;
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_RELEASES);
+    self.holds = 0;
+    self.ends = true;
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_ENDS);
+    self.ends = false;
+    self.gone = m.gone = 0;
     const struct cut_order over = {.cut = 3, .settle = 3, .round = 8, .done = 3, .over = true};
     self.holds = 3;
     ck_assert_int_eq(cut_act(&over, &m, &self), CUT_RELEASES);
@@ -1206,6 +1353,7 @@ START_TEST(a_rank_that_is_not_led_lets_go)
     self.ends = true;                   /* nobody is there to say that it is over */
     ck_assert_int_eq(cut_act(&o, &m, &self), CUT_HOLDS);
     self.led = false;
+    m.gone = 3;
     ck_assert_int_eq(cut_act(&o, &m, &self), CUT_ENDS);
     self.holds = 3;
     ck_assert_int_eq(cut_act(&o, &m, &self), CUT_RELEASES);
@@ -1252,7 +1400,8 @@ START_TEST(no_number_comes_twice)
                                     .tidy = 6, .id = 70, .kept = {6, 5}, .over = true},
                            none = {0};
     const struct cut_mark marks[] = {{.held = 8, .settled = 11}, {.held = 7, .written = 9},
-                                     {.failed = 4, .settled = 12}};
+                                     {.failed = 4, .settled = 12},
+                                     {.gone = 10}};
     struct cut_order o = cut_goes_on(&row, &none, marks, 0);
     ck_assert(o.cut == 6 && o.done == 6 && o.write == 5 && o.round == 9 && o.id == 60 && !o.over);
     o = cut_goes_on(&row, &given, marks, 0);
@@ -1263,7 +1412,7 @@ START_TEST(no_number_comes_twice)
     o = cut_goes_on(&row, &given, marks, 1);
     ck_assert(o.cut == 8 && o.done == 8 && o.round == 11);
     o = cut_goes_on(&row, &given, marks, N(marks));
-    ck_assert(o.cut == 9 && o.done == 9 && o.round == 12 && o.write == 6);
+    ck_assert(o.cut == 10 && o.done == 10 && o.round == 12 && o.write == 6);
     for (int k = 0; k < N(marks); k++) {        /* nobody acts on it but to let go */
         struct cut_self self = {.tidied = 6, .holds = marks[k].held, .led = true};
         o.over = false;
@@ -1303,11 +1452,12 @@ START_TEST(orders_and_marks_travel_as_floats)
         back = cut_get_order(row);
         ck_assert(back.cut == o.cut && back.id == o.id && back.tidy == 0 && back.kept[4] == 0);
     }
-    struct cut_mark m = {CUT_LEFT, 8, 7, 0xffffff, 9, 1024, UINT64_C(1) << 40}, again;
+    struct cut_mark m = {CUT_LEFT, 8, 7, 0xffffff, 9, 10, 1024, UINT64_C(1) << 40}, again;
     cut_put_mark(&m, row);
     again = cut_get_mark(row);
     ck_assert(again.stand == CUT_LEFT && again.held == 8 && again.settled == 7);
-    ck_assert(again.written == 0xffffff && again.failed == 9 && again.parts == 1024);
+    ck_assert(again.written == 0xffffff && again.failed == 9 && again.gone == 10);
+    ck_assert_uint_eq(again.parts, 1024);
     ck_assert_uint_eq(again.rows, m.rows);
     for (int k = 0; k < N(none); k++) {
         for (int i = 0; i < CUT_FLOATS; i++)
@@ -1345,6 +1495,7 @@ int main(void)
     TCase *cuts = new_case("cuts", 60);
     tcase_add_test(cuts, each_cut_has_what_was_pushed_before_it);
     tcase_add_test(cuts, who_has_no_rows_is_waited_for_while_it_is_there);
+    tcase_add_test(cuts, the_first_rank_stays_for_the_others);
     tcase_add_test(cuts, a_rank_that_is_not_led_lets_go);
     tcase_add_test(cuts, a_leader_is_replaced);
     tcase_add_test(cuts, no_number_comes_twice);

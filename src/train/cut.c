@@ -17,11 +17,15 @@ static bool is_to_write(const struct cut_order *order, const struct cut_mark *mi
 enum cut_act cut_act(const struct cut_order *order, const struct cut_mark *mine,
                      const struct cut_self *self)
 {
-    bool open = order->cut > order->done && self->led;
+    bool ordered = order->cut > order->done;
+    bool led = self->led && !(ordered && self->gone >= order->cut);
+    bool open = ordered && led;
 
     if (order->tidy > self->tidied)
         return CUT_TIDIES;
-    if (self->holds && (order->done >= self->holds || !self->led))
+    if (ordered && !led && mine->gone < order->cut)
+        return CUT_DROPS;
+    if (self->holds && (order->done >= self->holds || !led))
         return CUT_RELEASES;
     if (open && self->holds < order->cut)
         return CUT_HOLDS;
@@ -29,7 +33,7 @@ enum cut_act cut_act(const struct cut_order *order, const struct cut_mark *mine,
         return CUT_SETTLES;
     if (open && is_to_write(order, mine))
         return CUT_WRITES;
-    return order->over || (self->ends && !self->led) ? CUT_ENDS : CUT_RESTS;
+    return order->over || (self->ends && !led) ? CUT_ENDS : CUT_RESTS;
 }
 
 bool cut_writes(const struct cut_order *order, const struct cut_mark *mark)
@@ -63,6 +67,9 @@ enum cut_state cut_judge(const struct cut_order *order, const struct cut_ranks *
     int unsettled = -1;
     uint64_t parts = 0;
 
+    for (*who = 0; *who < r->n; ++*who)
+        if (r->marks[*who].gone >= order->cut)
+            return CUT_FAILED;
     if (order->write == order->cut)
         return judge_written(order, r, who);
     for (*who = 0; *who < r->n; ++*who)
@@ -86,6 +93,15 @@ enum cut_state cut_judge(const struct cut_order *order, const struct cut_ranks *
     return !settles           ? CUT_HELD
            : unsettled >= 0   ? CUT_SETTLING
            : parts == r->parts ? CUT_SETTLED : CUT_MISSING;
+}
+
+bool cut_all_know(const struct cut_ranks *r, int me)
+{
+    for (int k = 0; k < r->n; k++)
+        if (k != me && !r->lost[k] &&
+            (r->marks[k].stand == CUT_THERE || r->marks[k].stand == CUT_FINISHED))
+            return false;
+    return true;
 }
 
 bool cut_acts(enum cut_state state)
@@ -134,6 +150,7 @@ struct cut_order cut_goes_on(const struct cut_order *row, const struct cut_order
     for (int k = 0; k < n; k++) {
         o.cut = larger(o.cut, larger(marks[k].held,
                                      larger(marks[k].written, marks[k].failed)));
+        o.cut = larger(o.cut, marks[k].gone);
         o.round = larger(o.round, marks[k].settled);
     }
     o.done = o.cut;
@@ -219,6 +236,7 @@ void cut_put_mark(const struct cut_mark *mark, float *row)
     put(&row, mark->settled);
     put(&row, mark->written);
     put(&row, mark->failed);
+    put(&row, mark->gone);
     put(&row, mark->parts);             /* CUT_MARK_DETAILS */
     put_long(&row, mark->rows);
 }
@@ -232,6 +250,7 @@ struct cut_mark cut_get_mark(const float *row)
     m.settled = get(&row);
     m.written = get(&row);
     m.failed = get(&row);
+    m.gone = get(&row);
     m.parts = get(&row);
     m.rows = get_long(&row);
     return m;

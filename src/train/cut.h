@@ -30,7 +30,10 @@
  * order once more before it gives its own: a lower rank may be there again, and the one
  * that led before may have ordered a cut since the last look. Such a cut is over, for the
  * rank that waited for it is not there. A first rank that has died untold is awaited,
- * also without a leader, up to the end of the run.
+ * also without a leader, up to the end of the run. A rank that hears of its death in a
+ * cut marks that cut as gone before it lets its rows move. So a rank that comes later,
+ * and has heard of no death, holds no rows for it; and a first rank that was only cut off
+ * gives it up, for rows may have moved.
  *
  * An order and a mark are each one row of a table with owners, which one rank alone
  * changes. For a moment two ranks may take themselves for the first; each finds that the
@@ -42,7 +45,9 @@
  * all ranks have followed it, for they tidy before they do anything else.
  *
  * With replicas, the last changes of a row are lost where its owner dies. So each rank
- * looks at its own row, too, and changes it anew where it is not as this rank left it. */
+ * looks at its own row, too, and changes it anew where it is not as this rank left it.
+ * The first rank stays for that, once it has said that there are no more cuts, until each
+ * rank that is there has shown that it knows. */
 #ifndef CUT_H
 #define CUT_H
 
@@ -63,8 +68,11 @@ struct cut_order {
     bool over;                  /* there will be no more cuts */
 };
 
-/* FINISHED: with the others, after the last push. AWAY: it has never begun. */
-enum cut_stand { CUT_AWAY, CUT_THERE, CUT_FINISHED, CUT_LEFT, CUT_STANDS };
+/* FINISHED: with the others, after the last push. AWAY: it has never begun. ENDED: it
+ * knows that there are no more cuts. */
+enum cut_stand {
+    CUT_AWAY, CUT_THERE, CUT_FINISHED, CUT_LEFT, CUT_ENDED, CUT_STANDS
+};
 
 /* A rank's. */
 struct cut_mark {
@@ -72,25 +80,28 @@ struct cut_mark {
     uint64_t held;              /* cuts, as above */
     uint64_t settled;           /* a round */
     uint64_t written, failed;   /* cuts */
+    uint64_t gone;              /* a cut whose leader has died; so it is over */
     uint64_t parts;             /* of all rows, as the last round has found; above 0: it
                                    has a shard of the cut */
     uint64_t rows;              /* of the shard */
 };
 
 enum cut_act {
-    CUT_RESTS, CUT_HOLDS, CUT_SETTLES, CUT_WRITES, CUT_RELEASES, CUT_TIDIES, CUT_ENDS
+    CUT_RESTS, CUT_HOLDS, CUT_SETTLES, CUT_WRITES, CUT_DROPS, CUT_RELEASES, CUT_TIDIES,
+    CUT_ENDS
 };
 
 /* The part of a rank's state that it shows nobody. */
 struct cut_self {
     uint64_t tidied;            /* the last `tidy` that it has done */
     uint64_t holds;             /* rows, for that cut; 0: none */
-    bool led;                   /* the rank that gives orders is there */
+    uint64_t gone;              /* the last such cut by any mark that it has seen */
+    bool led;                   /* the rank that gives orders is there, as it has heard */
     bool ends;                  /* its run is over */
 };
 
-/* A rank's next act. A rank whose run is over ENDS without an order where no rank is there
- * to give one. */
+/* A rank's next act. A rank whose run is over ENDS without an order where no rank is
+ * there to give one. */
 enum cut_act cut_act(const struct cut_order *order, const struct cut_mark *mine,
                      const struct cut_self *self);
 
@@ -116,6 +127,9 @@ struct cut_ranks {
  * marks finds it again. */
 enum cut_state cut_judge(const struct cut_order *order, const struct cut_ranks *ranks,
                          int *who);
+/* Whether rank `me`, the first one, may go: no other rank is there that does not know
+ * that there are no more cuts. */
+bool cut_all_know(const struct cut_ranks *ranks, int me);
 /* Whether the first rank does something there, and does not just wait. */
 bool cut_acts(enum cut_state state);
 /* Whether rank k has a shard of the cut, once that is to be written. */
@@ -149,7 +163,7 @@ struct cut_order cut_goes_on(const struct cut_order *row, const struct cut_order
  * float on. A float that is no such number becomes 0. The order has a sum over tidy and
  * kept: where two ranks have changed a row at once, it does not fit, and both become 0,
  * so that no rank removes what FILE names. */
-enum { CUT_FLOATS = 16, CUT_ORDER_DETAILS = 7, CUT_MARK_DETAILS = 5 };
+enum { CUT_FLOATS = 16, CUT_ORDER_DETAILS = 7, CUT_MARK_DETAILS = 6 };
 void cut_put_order(const struct cut_order *order, float *row);
 struct cut_order cut_get_order(const float *row);
 void cut_put_mark(const struct cut_mark *mark, float *row);

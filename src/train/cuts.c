@@ -25,7 +25,8 @@
 enum { ROW_OF_ORDER = CUT_RANKS, N_ROWS };              /* rows of the table */
 enum { LEAST_NS = 10000000, MOST_NS = 100000000 };      /* between looks */
 #define FINISH_NS UINT64_C(30000000000) /* for a first rank that this one has not seen
-                                           die: it came later */
+                                           die: it came later; and of a first rank for
+                                           others to know that it is over */
 
 /* How this rank's run goes; it only grows. FINISHES: the job is finished; ENDS: and this
  * rank makes no more cuts; LEAVES: it has parted; STOPS: it goes without finish. */
@@ -46,6 +47,9 @@ struct cuts {
     struct view view;
     bool lost[CUT_RANKS], owns[CUT_RANKS];
     int parts[CUT_RANKS], moved;            /* of all rows, as this rank knows */
+    int n_shown;                            /* above each rank that has shown itself, by
+                                               the last look at all */
+    uint64_t gone;                          /* the last cut that is, by any mark so far */
     struct cut_mark mine;
     struct cut_self self;
     struct cut_order given;             /* where this rank leads, */
@@ -55,6 +59,8 @@ struct cuts {
                                            mark is not as it has written it */
     bool over;                          /* no more cuts, or this rank has left */
     uint64_t ends_ns;                   /* it ENDS since then; 0 */
+    uint64_t over_ns;                   /* there are no more cuts, by this rank's own
+                                           order; 0 */
     float mark_row[CUT_FLOATS], order_row[CUT_FLOATS];  /* as they are in the table */
     float seen_row[CUT_FLOATS];         /* the order as it came last */
     struct descant_rows *batch;         /* of the look that is under way, */
@@ -153,14 +159,16 @@ static bool give_order(struct cuts *c)
 }
 
 /* Asks for the order, this rank's mark, and those of the ranks up to the first one or, if
- * all are wanted, of all. No order is given before they are taken. */
+ * all are wanted, of all; of a rank that holds its rows also those in which a cut may be
+ * gone. No order is given before they are taken. */
 static bool ask(struct cuts *c, bool all)
 {
     uint64_t rows[N_ROWS] = {ROW_OF_ORDER, (uint64_t)c->t->rank};
-    int first = others_first(c->t);
+    int n = others_first(c->t) + 1;
 
+    n = c->self.holds && c->n_shown > n ? c->n_shown : n;
     c->n_asked = 2;
-    for (int k = 0; k < (all ? CUT_RANKS : first + 1); k++)
+    for (int k = 0; k < (all ? CUT_RANKS : n); k++)
         if (k != c->t->rank)
             rows[c->n_asked++] = (uint64_t)k;
     memcpy(c->asked, rows, sizeof c->asked);
@@ -176,6 +184,22 @@ static void note_last(struct cuts *c, const struct cut_order *order)
     pthread_mutex_unlock(&c->mutex);
 }
 
+/* A mark that has come. A rank that knows that there are no more cuts may be gone before
+ * its mark is lost. */
+static void take_mark(struct cuts *c, int rank, const float *row)
+{
+    struct cut_mark *mark = &c->view.marks[rank];
+    bool ended = mark->stand == CUT_ENDED;
+
+    *mark = cut_get_mark(row);
+    mark->stand = ended ? CUT_ENDED : mark->stand;
+    c->gone = mark->gone > c->gone ? mark->gone : c->gone;
+    if (rank < c->t->rank)
+        others_seen(c->t, rank, cut_passed(mark, rank, c->t->owners));
+    if (mark->stand != CUT_AWAY && rank >= c->n_shown)
+        c->n_shown = rank + 1;
+}
+
 /* The rows that were asked for become the view. */
 static bool take(struct cuts *c)
 {
@@ -186,13 +210,8 @@ static bool take(struct cuts *c)
     memcpy(c->seen_row, block, sizeof c->seen_row);
     c->others |= c->leads && memcmp(block, c->order_row, sizeof c->order_row) != 0;
     c->view.order = cut_get_order(block);
-    for (size_t k = 1; k < c->n_asked; k++) {
-        struct cut_mark *mark = &c->view.marks[c->asked[k]];
-        int rank = (int)c->asked[k];
-        *mark = cut_get_mark(block + k * CUT_FLOATS);
-        if (rank < c->t->rank)
-            others_seen(c->t, rank, cut_passed(mark, rank, c->t->owners));
-    }
+    for (size_t k = 1; k < c->n_asked; k++)
+        take_mark(c, (int)c->asked[k], block + k * CUT_FLOATS);
     /* at first it is that of a process of this rank before this one */
     c->mark_lost |= c->mine.stand != CUT_AWAY &&
                     memcmp(c->mark_row, block + CUT_FLOATS, sizeof c->mark_row) != 0;
@@ -301,6 +320,9 @@ static bool follow(struct cuts *c, enum cut_act act)
         return settle(c, order->round);
     case CUT_WRITES:
         return write_shard(c);
+    case CUT_DROPS:             /* known before any row moves */
+        c->mine.gone = order->cut;
+        return give_mark(c) && descant_rows_settle(c->t->job) == DESCANT_OK;
     case CUT_RELEASES:
         return release(c);
     case CUT_TIDIES:
@@ -474,7 +496,8 @@ static bool led(struct cuts *c)
     uint64_t now = clock_now_ns();
 
     c->ends_ns = c->self.ends && !c->ends_ns ? now : c->ends_ns;
-    bool seen = first == c->t->rank || c->view.marks[first].stand == CUT_FINISHED;
+    enum cut_stand stand = c->view.marks[first].stand;
+    bool seen = first == c->t->rank || stand == CUT_FINISHED || stand == CUT_ENDED;
     return others_led(c->t) && (seen || !c->ends_ns || now - c->ends_ns < FINISH_NS);
 }
 
@@ -482,7 +505,31 @@ static enum cut_act next(struct cuts *c)
 {
     c->self.ends = goes(c) == GOES_ENDS;
     c->self.led = led(c);
+    /* the first rank judges its cut by these marks */
+    c->self.gone = others_first(c->t) == c->t->rank ? 0 : c->gone;
     return cut_act(&c->view.order, &c->mine, &c->self);
+}
+
+/* The first rank, which mends the order while others may not have seen the last one. */
+static bool stays(struct cuts *c)
+{
+    struct cut_ranks ranks = {.marks = c->view.marks, .lost = c->lost, .n = CUT_RANKS};
+    uint64_t now = clock_now_ns();
+
+    if (!c->leads || !c->view.order.over)
+        return false;
+    for (int k = 0; k < CUT_RANKS; k++)
+        c->lost[k] = rank_is(&c->t->lost, k);
+    c->over_ns = c->over_ns ? c->over_ns : now;
+    return !cut_all_know(&ranks, c->t->rank) && now - c->over_ns < FINISH_NS;
+}
+
+/* Shows that this rank needs no leader any more. */
+static bool end_cuts(struct cuts *c)
+{
+    c->over = true;
+    c->mine.stand = CUT_ENDED;
+    return give_mark(c) && descant_rows_settle(c->t->job) == DESCANT_OK;
 }
 
 static bool say_finished(struct cuts *c)
@@ -501,7 +548,7 @@ static bool say_finished(struct cuts *c)
 static bool turn(struct cuts *c)
 {
     if (!settle_lead(c) || !give_changed(c) || !say_finished(c) ||
-        (c->mark_lost && !give_mark(c)) || !ask(c, wanted(c) != 0))
+        (c->mark_lost && !give_mark(c)) || !ask(c, wanted(c) != 0 || c->over_ns))
         return false;
     if (!rest(c) || !take(c))
         return false;
@@ -510,15 +557,19 @@ static bool turn(struct cuts *c)
     enum cut_act act = next(c);
     if (act != CUT_RESTS) {             /* for the details */
         c->rest_ns = LEAST_NS;
-        if (!look(c, act == CUT_WRITES || wanted(c)))
+        if (!look(c, act == CUT_HOLDS || act == CUT_WRITES || act == CUT_ENDS ||
+                  wanted(c)))
             return false;
         act = next(c);
     }
+    if (act == CUT_ENDS && stays(c))
+        return true;
     if (act == CUT_ENDS && !c->view.order.over)
         log_say(&c->t->log, DESCANT_WARNING, "rank %d, which writes the checkpoints, has "
                 "gone without a word: there is no last one", others_first(c->t));
-    c->over = act == CUT_ENDS;
-    return !c->over && follow(c, act) && lead(c);
+    if (act == CUT_ENDS)
+        return end_cuts(c) && false;
+    return follow(c, act) && lead(c);
 }
 
 static void *follow_orders(void *of)

@@ -222,7 +222,7 @@ static descant_status open_model(struct trainer *t)
         return status;
     /* The dense segment's name has all that must be alike on all hosts: if names differ,
      * both are shown. Where no rank comes late the name also has the run's beginning;
-     * over TCP the ranks of the start agree on it (resume_settle). Rows that have owners
+     * over TCP the ranks of the start agree on it (agree). Rows that have owners
      * are saved by all ranks, or by none. */
     bool resumed = !o->over_tcp && o->resume && checkpoint_there(o->checkpoint);
     snprintf(name, sizeof name, "%s", train_model_names[o->model]);
@@ -391,8 +391,8 @@ static void advise_on_tables(struct trainer *t, descant_status status)
     if (status == DESCANT_MISMATCH && t->options->over_tcp && t->n_tables &&
         strstr(descant_last_error(), ", first rows "))
         log_fail(&t->log, status, "copies of tables begin alike on all hosts, with the "
-                 "same --seed or from the same checkpoint; a rank that comes to a job that "
-                 "has begun anew comes without --resume");
+                 "same --seed or from the same checkpoint; a rank comes without --resume "
+                 "to a job that has begun anew");
     if (status == DESCANT_UNSUPPORTED && strstr(descant_last_error(), "owned_moves: "))
         log_fail(&t->log, status, "the rows of tables cannot move here: give --rows-move "
                  "no");
@@ -425,9 +425,64 @@ static descant_status start(struct trainer *t)
     return status;
 }
 
+/* The ranks of the start go on from one checkpoint, or none does: where hosts have
+ * folders of their own, one may have no FILE, an older one, or a torn shard. No rank
+ * fetches rows before all have theirs. */
+static descant_status agree(struct trainer *t, descant_status status, uint64_t generation)
+{
+    const char *file = t->options->checkpoint ? t->options->checkpoint : "FILE";
+    bool resumed = atomic_load(&t->board->resumed);
+    double found[] = {resumed, status != DESCANT_OK, (double)generation};
+    descant_status agreed = descant_agree_mean(t->job, found, 3);
+    char host[64] = "";
+
+    if (status != DESCANT_OK || agreed != DESCANT_OK)
+        return status != DESCANT_OK ? status : agreed;
+    gethostname(host, sizeof host - 1);
+    if (resumed && found[0] < 1)
+        return log_fail(&t->log, DESCANT_MISMATCH, "this rank goes on from %s, and "
+                        "another rank has none, or no --resume, and has said so", file);
+    if (!resumed && found[0] > 0 && t->options->resume)
+        return log_fail(&t->log, DESCANT_MISMATCH, "--resume: there is no %s on %s, and "
+                        "another rank goes on from one: copy it, with its shards, to all "
+                        "hosts", file, host);
+    if (!resumed && found[0] > 0)
+        return log_fail(&t->log, DESCANT_MISMATCH, "this rank has no --resume, and "
+                        "another one goes on from its checkpoint: give it to all, or to "
+                        "none");
+    if (found[1] > 0)
+        return log_fail(&t->log, DESCANT_ENDED, "another rank could not read its rows "
+                        "from %s, and has said why", file);
+    if (found[2] > (double)generation || found[2] < (double)generation)
+        return log_fail(&t->log, DESCANT_MISMATCH,
+                        "%s: this rank has found the checkpoint of generation %llu, and "
+                        "another rank another one: copy the same FILE, with its shards, "
+                        "to all hosts", file, (unsigned long long)generation);
+    return DESCANT_OK;
+}
+
+/* The ranks of the start read their rows, and agree on the checkpoint that they go on
+ * from; one that comes late goes on from none, for the job has all. */
+static descant_status settle(struct trainer *t)
+{
+    bool shares = t->owned && t->deals && atomic_load(&t->board->resumed);
+    descant_status status = DESCANT_OK;
+    uint64_t generation = 0;
+
+    if (!t->late)
+        status = shards_read(t, &generation);
+    if (!t->late && (t->options->over_tcp || shares))
+        status = agree(t, status, generation);
+    if (status == DESCANT_OK)
+        status = shards_after(t);
+    if (t->late)
+        resume_forget(t);
+    return status;
+}
+
 static descant_status begin_run(struct trainer *t)
 {
-    descant_status status = resume_settle(t);
+    descant_status status = settle(t);
 
     if (status == DESCANT_OK && t->options->over_tcp && !t->late)
         say_anew(t);

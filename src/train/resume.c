@@ -7,7 +7,6 @@
 #include "run/checkpoint.h"
 #include "run/saved.h"
 #include "train/place.h"
-#include "train/shards.h"
 #include "train/trainer.h"
 
 #include <inttypes.h>
@@ -347,46 +346,11 @@ static descant_status take_place(struct trainer *t, const struct checkpoint *c)
     return DESCANT_OK;
 }
 
-/* The ranks of the start go on from one checkpoint, or none does: where hosts have folders
- * of their own, one may have no FILE, an older one, or a torn shard. No rank fetches rows
- * before all have theirs. */
-static descant_status agree(struct trainer *t, descant_status status, uint64_t generation)
-{
-    const char *file = t->options->checkpoint ? t->options->checkpoint : "FILE";
-    bool resumed = atomic_load(&t->board->resumed);
-    double found[] = {resumed, status != DESCANT_OK, (double)generation};
-    descant_status agreed = descant_agree_mean(t->job, found, 3);
-    char host[64] = "";
-
-    if (status != DESCANT_OK || agreed != DESCANT_OK)
-        return status != DESCANT_OK ? status : agreed;
-    gethostname(host, sizeof host - 1);
-    if (resumed && found[0] < 1)
-        return log_fail(&t->log, DESCANT_MISMATCH, "this rank goes on from %s, and "
-                        "another rank has none, or no --resume, and has said so", file);
-    if (!resumed && found[0] > 0 && t->options->resume)
-        return log_fail(&t->log, DESCANT_MISMATCH, "--resume: there is no %s on %s, and "
-                        "another rank goes on from one: copy it, with its shards, to all "
-                        "hosts", file, host);
-    if (!resumed && found[0] > 0)
-        return log_fail(&t->log, DESCANT_MISMATCH, "this rank has no --resume, and "
-                        "another one goes on from its checkpoint: give it to all or none");
-    if (found[1] > 0)
-        return log_fail(&t->log, DESCANT_ENDED, "another rank could not read its rows "
-                        "from %s, and has said why", file);
-    if (found[2] > (double)generation || found[2] < (double)generation)
-        return log_fail(&t->log, DESCANT_MISMATCH,
-                        "%s: this rank has found the checkpoint of generation %llu, and "
-                        "another rank another one: copy the same FILE, with its shards, "
-                        "to all hosts", file, (unsigned long long)generation);
-    return DESCANT_OK;
-}
-
 /* The start has brought the replica and the plan's outer state, the rows are with their
  * owners, chunks are dealt, and the job's figures come from the others. The optimizer's
  * state of the dense part is each rank's own. The seconds and examples of earlier runs
  * stay, for this rank may come to write the checkpoint. */
-static void forget(struct trainer *t)
+void resume_forget(struct trainer *t)
 {
     struct board *board = t->board;
     const struct metrics none = {0};
@@ -403,23 +367,6 @@ static void forget(struct trainer *t)
     atomic_store(&board->n_todo, 0);
     for (size_t k = 0; k < t->paths.n; k++)
         atomic_store(&board->known[k], 0);
-}
-
-descant_status resume_settle(struct trainer *t)
-{
-    bool shares = t->owned && t->deals && atomic_load(&t->board->resumed);
-    descant_status status = DESCANT_OK;
-    uint64_t generation = 0;
-
-    if (!t->late)
-        status = shards_read(t, &generation);
-    if (!t->late && (t->options->over_tcp || shares))
-        status = agree(t, status, generation);
-    if (status == DESCANT_OK)
-        status = shards_after(t);
-    if (t->late)
-        forget(t);
-    return status;
 }
 
 /* Examples of an earlier run have the lowest numbers. */

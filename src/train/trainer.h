@@ -364,9 +364,8 @@ descant_status resume_model(struct trainer *t);    /* w, state and the plan's ou
 descant_status resume_tables(struct trainer *t);   /* and the board; one trainer alone */
 /* The checkpoint that this run goes on from, not opened; *told has to live as long. */
 struct checkpoint resume_checkpoint(const struct trainer *t, struct told *told);
-/* After start. The ranks of the start read their rows, and agree on the checkpoint that
- * they go on from; one that comes late goes on from none, for the job has all. */
-descant_status resume_settle(struct trainer *t);
+/* Takes back what was taken of a checkpoint, in a rank that came late. */
+void resume_forget(struct trainer *t);
 /* Tells a job that deals chunks which are done, and the data's end; after start, and also
  * where nothing is resumed. */
 descant_status resume_deal(struct trainer *t, const struct data_options *options);
