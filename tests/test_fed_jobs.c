@@ -20,6 +20,7 @@ static struct fed_page {
     _Atomic int done[MOST];             /* by each trainer */
     _Atomic uint64_t last_ns[MOST];     /* when */
     _Atomic uint64_t longest_ns;        /* that an item took */
+    _Atomic uint64_t slow_ns[ITEMS];       /* when the slow one did it; 0: another one did */
     _Atomic bool came_late;
     _Atomic int read, lost;             /* items that were put; whose bytes were gone */
     _Atomic int ahead;                  /* the most bytes that were put and not done, KiB */
@@ -127,6 +128,8 @@ static bool is_made(struct descant *job, int rank, float *w, uint64_t item)
             return false;
     }
     page->last_ns[rank] = clock_now_ns();
+    if (rank == slow)
+        page->slow_ns[item] = page->last_ns[rank];
     if (page->last_ns[rank] - began > page->longest_ns)
         page->longest_ns = page->last_ns[rank] - began;
     hold();
@@ -283,6 +286,10 @@ START_TEST(each_item_is_done_once)
     ck_assert_msg(last < other + most && other < last + most,
                   "the slow one did %d of %d, and ends %g s later", page->done[1], ITEMS,
                   ((double)last - (double)other) * 1e-9);
+    int after = 0;
+    for (int i = 0; i < ITEMS; i++)
+        after += page->slow_ns[i] > other && page->slow_ns[i] > page->last_ns[2];
+    ck_assert_msg(after <= 4, "the slow one did %d items after the others had ended", after);
 }
 END_TEST
 
