@@ -351,14 +351,14 @@ int main(void)
     TCase *tests = new_case("train_owned", 120);
     tcase_add_checked_fixture(tests, set_up_training, remove_folder);
     tcase_add_test(tests, late_batches_are_asked_for_earlier);
-    tcase_add_loop_test(tests, one_trainer_has_the_same_bits, 0, N(alone));
-    tcase_add_loop_test(tests, trainers_of_a_machine, 0, 2);
+    tcase_add_loop_test(tests, one_trainer_has_the_same_bits, 0, few(N(alone), 1));
+    tcase_add_loop_test(tests, trainers_of_a_machine, 0, few(2, 1));
     tcase_add_test(tests, tables_grow);
     tcase_add_test(tests, what_cannot_be_is_said);
     tcase_add_test(tests, rows_move_where_they_can);
     tcase_add_test(tests, shares_are_read_as_the_library_reads_them);
-    tcase_add_loop_test(tests, hosts_train_one_model, 0, N(plans));
-    tcase_add_loop_test(tests, hosts_choose_alike, 0, 2);
+    tcase_add_loop_test(tests, hosts_train_one_model, 0, few(N(plans), 3));
+    tcase_add_loop_test(tests, hosts_choose_alike, 0, few(2, 1));
     tcase_add_loop_test(tests, hosts_that_choose_otherwise_are_told_what_to_give, 0, 2);
     tcase_add_test(tests, shares_for_ranks_that_are_not_there);
     tcase_add_test(tests, an_owner_that_is_killed_ends_the_job);
