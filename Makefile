@@ -133,14 +133,15 @@ CXX := $(or $(if $(is_clang),$(call renamed,clang,clang++)),\
 SHARED := $(B)/libdescant.so.$(VERSION)
 TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(filter-out $(if $(HAVE_TRAIN),,$(TRAIN_TESTS)) \
 	$(if $(HAVE_TLS),,$(TLS_TESTS)),$(wildcard tests/test_*.c)))
-# ThreadSanitizer has nothing to say to programs of one thread, and takes minutes over the ends of
+# ThreadSanitizer has nothing to say to programs of one thread (test_moves and test_owners, too, have
+# ranks of one thread over the simulated link), and takes minutes over the ends of
 # training, whose code test_trainer runs under it, too. test_bsp_net starts ranks by mpirun, and the
 # MPI libraries crash under it; what its processes do over shm is in test_branch and test_post.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,rules ruling outer_step options hostlist launcher hosts block vector data input formats report plan \
 	leases models loops wire wire_fabrics wire_jobs training_ends training_faults training_words told run_files resume scores shards distinct \
 	fabric members mpi mpi_errors mpi_jobs mpi_rounds joint link_contract tables tables_hot tables_parts tables_comings rows ledger ledger_words check hostile liars comings comings_rows \
-	comings_post comings_agree simulated simulated_faults simulation scale long_link bsp_net tls tls_strangers tcp_bytes secret),$(TESTS))
+	comings_post comings_agree moves owners simulated simulated_faults simulation scale long_link bsp_net tls tls_strangers tcp_bytes secret),$(TESTS))
 endif
 # Python is not a sanitizer's program; convergence has the code of test_fabric, many times as often.
 ifneq ($(SAN),)
@@ -164,7 +165,7 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell $(PKG_CONFIG) --cflags check)
 CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
 
-.PHONY: all python-libraries test test-slurm test-torch tests models faults faults-million mutations soak bench bench-cluster bench-quality bench-quality-bsp bench-peers chart examples demo \
+.PHONY: all python-libraries test test-whole test-slurm test-torch tests models faults faults-million mutations soak bench bench-cluster bench-quality bench-quality-bsp bench-peers chart examples demo \
 	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
@@ -370,6 +371,11 @@ setup:
 test: setup
 	@$(MAKE) --no-print-directory all tests
 	@BUILD=$(B) tests/run $(if $(SAN),,tests/cluster/run tests/cluster/ranks) $(TESTS)
+
+# What few() leaves out under a sanitizer (tests/harness/suite.h), too: make test-whole SAN=thread
+test-whole: export DESCANT_TESTS := whole
+test-whole: export CK_TIMEOUT_MULTIPLIER := 10
+test-whole: test
 
 # The scripts of examples/slurm under a Slurm of its own, as root.
 test-slurm: setup

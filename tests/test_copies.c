@@ -1120,8 +1120,8 @@ int main(void)
     tcase_add_test(pushes, without_memory_there_are_no_copies);
     tcase_add_test(pushes, threads_read_what_they_have_pushed);
     tcase_add_test(ranks, owners_are_asked_past_copies);
-    tcase_add_loop_test(ranks, ranks_read_exactly_their_own_pushes, 0, SEEDS);
-    tcase_add_loop_test(ranks, others_see_pushes_within_an_age, 0, SEEDS);
+    tcase_add_loop_test(ranks, ranks_read_exactly_their_own_pushes, 0, few(SEEDS, 2));
+    tcase_add_loop_test(ranks, others_see_pushes_within_an_age, 0, few(SEEDS, 2));
     tcase_add_loop_test(ranks, copies_step_as_their_owner, 0, 15);
     tcase_add_test(ranks, others_see_rows_that_are_set_within_an_age);
     tcase_add_test(ranks, a_bad_gradient_is_counted_once);

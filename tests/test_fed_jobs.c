@@ -473,14 +473,14 @@ END_TEST
 int main(int argc, char **argv)
 {
     TCase *all = tcase_create("jobs");
-    tcase_add_loop_test(all, each_item_is_done_once, 0, PLANS);
-    tcase_add_loop_test(all, each_item_is_done_once_in_a_star, 0, 2);
-    tcase_add_loop_test(all, what_a_dead_one_had_is_done, 0, 3);
+    tcase_add_loop_test(all, each_item_is_done_once, 0, few(PLANS, 3));
+    tcase_add_loop_test(all, each_item_is_done_once_in_a_star, 0, few(2, 1));
+    tcase_add_loop_test(all, what_a_dead_one_had_is_done, few(0, 1), few(3, 2));
     tcase_add_test(all, what_is_in_the_model_is_not_sent_again);
     tcase_add_test(all, a_stopped_one_holds_nobody_up);
-    tcase_add_loop_test(all, the_reader_s_death_ends_the_input, 0, 3);
+    tcase_add_loop_test(all, the_reader_s_death_ends_the_input, few(0, 1), few(3, 2));
     tcase_add_test(all, a_pipe_that_rests_is_waited_for);
-    tcase_add_loop_test(all, the_reader_s_memory_is_bounded, 0, 2);
+    tcase_add_loop_test(all, the_reader_s_memory_is_bounded, few(0, 1), 2);
     tcase_add_test(all, a_plan_whose_rounds_are_rare_goes_on);
     tcase_add_test(all, bad_calls_are_refused);
 #ifndef __SANITIZE_THREAD__

@@ -1128,20 +1128,13 @@ START_TEST(nothing_moves_while_a_rank_holds)
 }
 END_TEST
 
-/* ThreadSanitizer has little to find in worlds of one thread. */
-#if defined __SANITIZE_THREAD__
-enum { SEEDS = 2 };
-#else
-enum { SEEDS = 12 };
-#endif
-
 int main(void)
 {
     const TTest *const also_growing[] = {
         ranks_come_and_leave, a_rank_reads_its_own_pushes, one_that_ends_keeps_nobody,
         replicas_take_the_rows_of_the_dead, a_death_loses_little,
         without_replicas_rows_die_with_their_owner, nothing_moves_while_a_rank_holds};
-    int seeds = getenv("MOVES_MANY") ? atoi(getenv("MOVES_MANY")) : SEEDS;
+    int seeds = getenv("MOVES_MANY") ? atoi(getenv("MOVES_MANY")) : few(12, 2);
     TCase *map = new_case("map", 20), *words = new_case("words", 20),
           *worlds = new_case("worlds", 120), *growing = new_case("growing", 120);
 

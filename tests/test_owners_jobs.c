@@ -29,7 +29,7 @@ static char address[300];
 static const char *plan = "shadow-ma", *shares;
 static double age;                      /* of copies; 0: none */
 static pid_t pids[MOST];
-static int steps = 60;                  /* of each worker, at least */
+static int steps;                       /* of each worker, at least */
 static bool grows;                      /* the table whose rows are pushed */
 static bool moves;                      /* its rows may move, */
 static double replica_s;                /* and have replicas */
@@ -285,7 +285,7 @@ START_TEST(all_that_is_pushed_arrives_once)
 
     plan = plans[_i % 5];
     grows = _i >= 10;
-    steps = 25;
+    steps = few(25, 10);
     prepare(_i % 10 < 6);
     if (_i == 1)
         *strstr(address, ",rows=") = 0;         /* the next port */
@@ -826,15 +826,16 @@ int main(void)
     TCase *jobs = new_case("jobs", 120), *moving = new_case("moves", 120),
           *refused = new_case("refused", 60);
 
+    steps = few(60, 20);
     find_self();
-    tcase_add_loop_test(jobs, all_that_is_pushed_arrives_once, SLOW ? 4 : 0, SLOW ? 12 : 20);
+    tcase_add_loop_test(jobs, all_that_is_pushed_arrives_once, SLOW ? 4 : 0, SLOW ? 12 : few(20, 12));
     tcase_add_test(jobs, a_table_that_grows_is_parted_by_shares);
-    tcase_add_loop_test(jobs, copies_lose_nothing, SLOW ? 1 : 0, SLOW ? 6 : 8);
+    tcase_add_loop_test(jobs, copies_lose_nothing, SLOW ? 3 : 0, SLOW ? 6 : few(8, 6));
     tcase_add_test(jobs, one_that_comes_late_owns_none);
     tcase_add_loop_test(jobs, an_owner_that_closes_early_ends_it_for_all, 0, 2);
     tcase_add_test(jobs, one_without_rows_parts_alone);
-    tcase_add_loop_test(jobs, an_owner_that_is_killed_ends_it_for_all, 0, 3);
-    tcase_add_loop_test(jobs, a_trainer_that_is_killed_leaves_a_table_that_grows, 0, 3);
+    tcase_add_loop_test(jobs, an_owner_that_is_killed_ends_it_for_all, 0, few(3, 1));
+    tcase_add_loop_test(jobs, a_trainer_that_is_killed_leaves_a_table_that_grows, 0, few(3, 1));
     tcase_add_test(refused, a_table_that_grows_has_rows_of_any_number);
     tcase_add_loop_test(jobs, what_is_settled_is_in_the_rows, 0, 2);
     tcase_add_loop_test(moving, rows_go_where_ranks_are, 0, movings);

@@ -583,13 +583,13 @@ int main(void)
     tcase_add_checked_fixture(deaths, set_up_training, remove_folder);
     tcase_add_checked_fixture(ends, set_up_training, remove_folder);
     tcase_add_checked_fixture(use, set_up_training, remove_folder);
-    tcase_add_loop_test(plans, each_example_is_trained_once, 0, N_RUNS);
+    tcase_add_loop_test(plans, each_example_is_trained_once, few(0, N_RUNS / 2), N_RUNS);
     tcase_add_loop_test(plans, the_log_tells_of_all_examples, 0, 3);
     tcase_add_test(plans, the_limit_is_exact);
     tcase_add_test(plans, epochs_go_over_the_data_again);
     tcase_add_loop_test(deaths, the_rest_is_trained_by_the_others, 0, 2);
     tcase_add_loop_test(deaths, a_signal_ends_in_good_order, 0, 2);
-    tcase_add_loop_test(deaths, a_killed_run_is_resumed, 0, 3);
+    tcase_add_loop_test(deaths, a_killed_run_is_resumed, 0, few(3, 1));
     tcase_add_loop_test(deaths, trainers_meet_by_themselves, 0, 2);
     tcase_add_loop_test(ends, divergence_names_the_tensor, 0, 2);
     tcase_add_test(ends, a_checkpoint_that_cannot_be_written);

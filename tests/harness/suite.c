@@ -29,6 +29,17 @@ static int remove_segments(void)
     return n;
 }
 
+int few(int n, int under_sanitizers)
+{
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    const char *asked = getenv("DESCANT_TESTS");
+    return asked && strcmp(asked, "whole") == 0 ? n : under_sanitizers;
+#else
+    (void)under_sanitizers;
+    return n;
+#endif
+}
+
 TCase *new_case(const char *name, int seconds)
 {
     TCase *made = tcase_create(name);

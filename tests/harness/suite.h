@@ -12,13 +12,12 @@
 
 #define N(array) ((int)(sizeof(array) / sizeof *(array)))
 
-/* Loops over many moments take each FEWER-th of them: AddressSanitizer makes each several
- * times as long. */
-#ifdef __SANITIZE_ADDRESS__
-enum { FEWER = 3 };
-#else
-enum { FEWER = 1 };
-#endif
+/* Sanitizers make each test several times as long, and what they look for is in the code
+ * that a test reaches, not in how often it does. So there a loop over many moments or seeds
+ * takes each FEWER-th of them, and a loop over n kinds only as many as few() is told. All of
+ * them where DESCANT_TESTS is "whole" (make test-whole SAN=...), and without a sanitizer. */
+#define FEWER few(1, 7)
+int few(int n, int under_sanitizers);
 
 TCase *new_case(const char *name, int seconds);     /* a test of it may take so long */
 
