@@ -1341,9 +1341,12 @@ START_TEST(a_rank_that_is_not_led_lets_go)
     self.holds = 3;
     ck_assert_int_eq(cut_act(&o, &m, &self), CUT_RELEASES);
     self.holds = 0;
-    self.ends = true;
+    self.ends = true;                   /* the leader may only have been cut off */
+    ck_assert_int_eq(cut_act(&o, &m, &self), CUT_RESTS);
+    self.led = false;
     ck_assert_int_eq(cut_act(&o, &m, &self), CUT_ENDS);
     self.ends = false;
+    self.led = true;
     self.gone = m.gone = 0;
     const struct cut_order over = {.cut = 3, .settle = 3, .round = 8, .done = 3, .over = true};
     self.holds = 3;

@@ -957,9 +957,9 @@ START_TEST(hosts_that_begin_otherwise_are_refused)
     end_all(2, 1);
     says(_i == 0   ? "this rank has found the checkpoint of generation"
          : _i == 1 ? "and another rank goes on from one: copy it"
-                   : "this rank has no --resume, and another one goes on from its checkpoint");
-    if (_i)
-        says("another rank has none, or no --resume, and has said so");
+                   : "shard,kept,resume,data=");
+    if (_i == 1)
+        says("another rank has none, and has said so");
 }
 END_TEST
 

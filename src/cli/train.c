@@ -193,7 +193,8 @@ static int check(const struct cli *cli, struct train_options *o, char *target)
     return CLI_DONE;
 }
 
-/* A rank's own address; where that of rank 0 has more ranks the start says so. */
+/* This rank's own address. If rank 0's has another `ranks=`, the start refuses what does
+ * not fit. */
 static void know_address(struct train_options *o, const char *job)
 {
     struct tcp_options at;

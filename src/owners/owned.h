@@ -15,17 +15,17 @@
  *
  * A row is born by its first push. Until then it has its first values, which follow from
  * the seed and its number, so nothing is filled at the start. Memory begins as zeros, and
- * the first float of a row that is born is never +0: it is kept as -0. So whether a row
- * is born lies where its values do, and a row takes one page to find and not two.
+ * the first float of a row that is born is never +0: it is kept as -0. So a look at the
+ * row itself says whether it is born, and touches one page.
  *
  * Any thread reads and pushes, at once with others: the races are those of Hogwild, and
- * all floats are moved by kernels.h, but for the first of a row that is born: it is
- * written (release) after the row's other first values, and read (acquire) before them.
- * A row to which two threads give these at once loses what was pushed meanwhile; so does
- * one whose first float becomes +0 by a step of one thread, if another pushes it before
- * that thread has written -0, by its next instruction. `dirty` has a
- * bit for each row, too, where others follow the slice (moves.h): it is set (release)
- * after each step, and taken back (acquire) before the row is read for them.
+ * all floats are moved by kernels.h. At a birth the first float is written (release)
+ * after the others; who looks reads it (acquire) before them. A row to which two threads
+ * give first values at once loses what was pushed meanwhile. A step by which the first
+ * float becomes +0 makes the row unborn until the same thread writes -0, next: others
+ * read its first values meanwhile, lose what they push, and a save leaves the row out.
+ * `dirty` has a bit for each row, where others follow the slice (moves.h): it is set
+ * (release) after each step, and taken back (acquire) before the row is read for them.
  *
  * Where slices move, the map and the parts are changed by one thread, which holds the
  * map's lock to write; callers hold it to read (service.h). Where they do not, nobody

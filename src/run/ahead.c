@@ -83,10 +83,12 @@ static bool take(struct ahead *a, struct feed_batch *batch, const float **tables
     a->now = oldest->rows;
     a->first = (a->first + 1) % RING;
     a->n--;
-    uint64_t began = descant_rows_ready(a->at.job, a->now) ? 0 : clock_now_ns();
+    bool ready = descant_rows_ready(a->at.job, a->now);
+    uint64_t began = clock_now_ns();
     a->status = descant_rows_wait(a->at.job, a->now, &block);
-    uint64_t now = clock_now_ns();
-    note_wait(a, began ? now - began : 0, now);
+    uint64_t now = clock_now_ns(), took = now - began;
+    a->read_ns = ready ? took : a->read_ns;
+    note_wait(a, took > a->read_ns ? took - a->read_ns : 0, now);
     *tables = block;
     return a->status == DESCANT_OK && find_rows(a, &batch->examples);
 }

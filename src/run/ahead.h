@@ -37,6 +37,7 @@ struct ahead {
     int seen;                   /* batches so far */
     uint64_t since_ns, waited_ns;       /* with this depth: since when, and how long of
                                            that was waited for rows */
+    uint64_t read_ns;           /* what it last took to read rows that were all there */
     struct descant_rows *now;   /* of the batch that the caller has; */
     struct saved_block block;   /* or these, out of files */
 };

@@ -33,7 +33,7 @@ enum cut_act cut_act(const struct cut_order *order, const struct cut_mark *mine,
         return CUT_SETTLES;
     if (open && is_to_write(order, mine))
         return CUT_WRITES;
-    return order->over || (self->ends && !led) ? CUT_ENDS : CUT_RESTS;
+    return order->over || (self->ends && !self->led) ? CUT_ENDS : CUT_RESTS;
 }
 
 bool cut_writes(const struct cut_order *order, const struct cut_mark *mark)

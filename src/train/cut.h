@@ -30,8 +30,8 @@
  * order once more before it gives its own: a lower rank may be there again, and the one
  * that led before may have ordered a cut since the last look. Such a cut is over, for the
  * rank that waited for it is not there. A first rank that has died untold is awaited,
- * also without a leader, up to the end of the run. A rank that hears of its death in a
- * cut marks that cut as gone before it lets its rows move. So a rank that comes later,
+ * also without a leader, up to the end of the run. A rank that hears, during a cut, that
+ * the first rank has died marks the cut as gone before it lets its rows move. So a rank that comes later,
  * and has heard of no death, holds no rows for it; and a first rank that was only cut off
  * gives it up, for rows may have moved.
  *

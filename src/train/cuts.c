@@ -24,9 +24,10 @@
 
 enum { ROW_OF_ORDER = CUT_RANKS, N_ROWS };              /* rows of the table */
 enum { LEAST_NS = 10000000, MOST_NS = 100000000 };      /* between looks */
-#define FINISH_NS UINT64_C(30000000000) /* for a first rank that this one has not seen
-                                           die: it came later; and of a first rank for
-                                           others to know that it is over */
+#define FINISH_NS UINT64_C(30000000000) /* how long a rank that ENDS waits for a first
+                                           rank that may have died before it came; and a
+                                           first rank, for others to see that it is over
+                                         */
 
 /* How this rank's run goes; it only grows. FINISHES: the job is finished; ENDS: and this
  * rank makes no more cuts; LEAVES: it has parted; STOPS: it goes without finish. */
@@ -184,8 +185,8 @@ static void note_last(struct cuts *c, const struct cut_order *order)
     pthread_mutex_unlock(&c->mutex);
 }
 
-/* A mark that has come. A rank that knows that there are no more cuts may be gone before
- * its mark is lost. */
+/* A mark that has come. ENDED stays: that rank may have gone, and then
+ * nobody repairs its mark. */
 static void take_mark(struct cuts *c, int rank, const float *row)
 {
     struct cut_mark *mark = &c->view.marks[rank];
@@ -481,10 +482,11 @@ static bool rest(struct cuts *c)
 }
 
 /* Its rows are with others, and so is all that it has pushed. */
-static bool leave(struct cuts *c)
+/* Shows that this rank needs no leader any more. */
+static bool leave(struct cuts *c, enum cut_stand stand)
 {
     c->over = true;
-    c->mine.stand = CUT_LEFT;
+    c->mine.stand = stand;
     return release(c) && give_mark(c) && descant_rows_settle(c->t->job) == DESCANT_OK;
 }
 
@@ -524,14 +526,6 @@ static bool stays(struct cuts *c)
     return !cut_all_know(&ranks, c->t->rank) && now - c->over_ns < FINISH_NS;
 }
 
-/* Shows that this rank needs no leader any more. */
-static bool end_cuts(struct cuts *c)
-{
-    c->over = true;
-    c->mine.stand = CUT_ENDED;
-    return give_mark(c) && descant_rows_settle(c->t->job) == DESCANT_OK;
-}
-
 static bool say_finished(struct cuts *c)
 {
     enum goes how = goes(c);
@@ -553,7 +547,7 @@ static bool turn(struct cuts *c)
     if (!rest(c) || !take(c))
         return false;
     if (goes(c) == GOES_LEAVES)
-        return leave(c) && false;
+        return leave(c, CUT_LEFT) && false;
     enum cut_act act = next(c);
     if (act != CUT_RESTS) {             /* for the details */
         c->rest_ns = LEAST_NS;
@@ -568,7 +562,7 @@ static bool turn(struct cuts *c)
         log_say(&c->t->log, DESCANT_WARNING, "rank %d, which writes the checkpoints, has "
                 "gone without a word: there is no last one", others_first(c->t));
     if (act == CUT_ENDS)
-        return end_cuts(c) && false;
+        return leave(c, CUT_ENDED) && false;
     return follow(c, act) && lead(c);
 }
 
@@ -639,7 +633,8 @@ descant_status cuts_make(struct trainer *t, struct shards *s)
                ? DESCANT_OK
                : log_fail(&t->log, DESCANT_SYSTEM,
                           "no checkpoint is written: rank %d could not write its shard, "
-                          "and has said why, or has gone", who);
+                          "and has said why, or has gone, or has taken this rank for "
+                          "dead", who);
 }
 
 void cuts_tidy(struct trainer *t, uint64_t last, const uint64_t *kept)

@@ -221,15 +221,18 @@ static descant_status open_model(struct trainer *t)
     if (status != DESCANT_OK)
         return status;
     /* The dense segment's name has all that must be alike on all hosts: if names differ,
-     * both are shown. Where no rank comes late the name also has the run's beginning;
-     * over TCP the ranks of the start agree on it (agree). Rows that have owners
-     * are saved by all ranks, or by none. */
-    bool resumed = !o->over_tcp && o->resume && checkpoint_there(o->checkpoint);
+     * both are shown. Where no rank comes late the name says whether the run goes on
+     * from a checkpoint. Over TCP one that comes late may find a checkpoint that the job
+     * has written since its start: there the name says whether --resume was given, and
+     * the ranks of the start agree on the rest (agree). Rows that have owners are saved
+     * by all ranks, or by none. */
+    bool resumed = o->resume && (o->over_tcp || checkpoint_there(o->checkpoint));
     snprintf(name, sizeof name, "%s", train_model_names[o->model]);
     if (t->hosts > 1)
         snprintf(name, sizeof name, "%s%s%s%s,data=%llu", train_model_names[o->model],
                  t->owned ? TABLES_MARK : "",
-                 t->owned && o->checkpoint ? ",kept" : "", resumed ? ",resumed" : "",
+                 t->owned && o->checkpoint ? ",kept" : "",
+                 !resumed ? "" : o->over_tcp ? ",resume" : ",resumed",
                  (unsigned long long)path_list_bytes(&t->paths));
     t->w = descant_alloc(t->job, name, t->n);
     if (o->plan_controls) {
@@ -441,15 +444,11 @@ static descant_status agree(struct trainer *t, descant_status status, uint64_t g
     gethostname(host, sizeof host - 1);
     if (resumed && found[0] < 1)
         return log_fail(&t->log, DESCANT_MISMATCH, "this rank goes on from %s, and "
-                        "another rank has none, or no --resume, and has said so", file);
-    if (!resumed && found[0] > 0 && t->options->resume)
+                        "another rank has none, and has said so", file);
+    if (!resumed && found[0] > 0)
         return log_fail(&t->log, DESCANT_MISMATCH, "--resume: there is no %s on %s, and "
                         "another rank goes on from one: copy it, with its shards, to all "
                         "hosts", file, host);
-    if (!resumed && found[0] > 0)
-        return log_fail(&t->log, DESCANT_MISMATCH, "this rank has no --resume, and "
-                        "another one goes on from its checkpoint: give it to all, or to "
-                        "none");
     if (found[1] > 0)
         return log_fail(&t->log, DESCANT_ENDED, "another rank could not read its rows "
                         "from %s, and has said why", file);
@@ -461,30 +460,24 @@ static descant_status agree(struct trainer *t, descant_status status, uint64_t g
     return DESCANT_OK;
 }
 
-/* The ranks of the start read their rows, and agree on the checkpoint that they go on
- * from; one that comes late goes on from none, for the job has all. */
-static descant_status settle(struct trainer *t)
+/* With --resume the ranks of the start read their rows, and agree on the checkpoint that
+ * they go on from; one that comes late goes on from none, for the job has all. */
+static descant_status begin_run(struct trainer *t)
 {
     bool shares = t->owned && t->deals && atomic_load(&t->board->resumed);
+    bool over_tcp = t->options->over_tcp;
     descant_status status = DESCANT_OK;
     uint64_t generation = 0;
 
     if (!t->late)
         status = shards_read(t, &generation);
-    if (!t->late && (t->options->over_tcp || shares))
+    if (!t->late && (shares || (over_tcp && t->options->resume)))
         status = agree(t, status, generation);
     if (status == DESCANT_OK)
         status = shards_after(t);
     if (t->late)
         resume_forget(t);
-    return status;
-}
-
-static descant_status begin_run(struct trainer *t)
-{
-    descant_status status = settle(t);
-
-    if (status == DESCANT_OK && t->options->over_tcp && !t->late)
+    else if (status == DESCANT_OK && over_tcp)
         say_anew(t);
     return status;
 }
