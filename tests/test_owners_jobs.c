@@ -132,7 +132,7 @@ static void *work(void *of)
     me->good = true;
     for (int step = 0; me->good && (step < steps ||
                                     (page->go_on && !(page->one_stops && me->rank == 2))); step++) {
-        struct descant_stats s;
+        struct descant_stats s = {0};
         me->good = push_batch(me, &rng) && descant_step(me->job) == DESCANT_OK &&
                    descant_stats(me->job, &s) == DESCANT_OK;
         page->served[me->rank] = (int)s.rows_served;
