@@ -31,9 +31,9 @@
  * that led before may have ordered a cut since the last look. Such a cut is over, for the
  * rank that waited for it is not there. A first rank that has died untold is awaited,
  * also without a leader, up to the end of the run. A rank that hears, during a cut, that
- * the first rank has died marks the cut as gone before it lets its rows move. So a rank that comes later,
- * and has heard of no death, holds no rows for it; and a first rank that was only cut off
- * gives it up, for rows may have moved.
+ * the first rank has died marks the cut as gone before it lets its rows move. So a rank
+ * that comes later, and has heard of no death, holds no rows for it; and a first rank
+ * that was only cut off gives it up, for rows may have moved.
  *
  * An order and a mark are each one row of a table with owners, which one rank alone
  * changes. For a moment two ranks may take themselves for the first; each finds that the

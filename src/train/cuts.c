@@ -185,8 +185,8 @@ static void note_last(struct cuts *c, const struct cut_order *order)
     pthread_mutex_unlock(&c->mutex);
 }
 
-/* A mark that has come. ENDED stays: that rank may have gone, and then
- * nobody repairs its mark. */
+/* A mark that has come. ENDED stays: that rank may have gone, and then nobody repairs its
+ * mark. */
 static void take_mark(struct cuts *c, int rank, const float *row)
 {
     struct cut_mark *mark = &c->view.marks[rank];
@@ -481,8 +481,8 @@ static bool rest(struct cuts *c)
     return !stops;
 }
 
-/* Its rows are with others, and so is all that it has pushed. */
-/* Shows that this rank needs no leader any more. */
+/* Shows that this rank needs no leader any more: LEFT, since its rows are with others,
+ * and so is all that it has pushed; or ENDED. */
 static bool leave(struct cuts *c, enum cut_stand stand)
 {
     c->over = true;

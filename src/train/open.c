@@ -189,6 +189,26 @@ static descant_status create_model(struct trainer *t, const struct model_shape *
                     inputs_text(&data, &t->shape, what, sizeof what), fit);
 }
 
+/* The dense segment's name has all that must be alike on all hosts: if names differ, both
+ * are shown. Where no rank comes late the name says whether the run goes on from a
+ * checkpoint. Over TCP one that comes late may find a checkpoint that the job has written
+ * since its start: there the name says whether --resume was given, and the ranks of the
+ * start agree on the rest (agree). Rows that have owners are saved by all ranks, or by
+ * none. */
+static void name_dense(const struct trainer *t, char *name, size_t room)
+{
+    const struct train_options *o = t->options;
+    bool resumed = o->resume && (o->over_tcp || checkpoint_there(o->checkpoint));
+
+    snprintf(name, room, "%s", train_model_names[o->model]);
+    if (t->hosts > 1)
+        snprintf(name, room, "%s%s%s%s,data=%llu", train_model_names[o->model],
+                 t->owned ? TABLES_MARK : "",
+                 t->owned && o->checkpoint ? ",kept" : "",
+                 !resumed ? "" : o->over_tcp ? ",resume" : ",resumed",
+                 (unsigned long long)path_list_bytes(&t->paths));
+}
+
 /* Everything with floats in it but the tables: the replica, in the job's memory; the
  * optimizer's state, in this process's own or, under the plan bsp, in what all trainers
  * share; a sum of gradients under a plan that gathers; and a copy for evaluations beside
@@ -220,20 +240,7 @@ static descant_status open_model(struct trainer *t)
     status = descant_owned_ranks(t->job, &t->owners);
     if (status != DESCANT_OK)
         return status;
-    /* The dense segment's name has all that must be alike on all hosts: if names differ,
-     * both are shown. Where no rank comes late the name says whether the run goes on
-     * from a checkpoint. Over TCP one that comes late may find a checkpoint that the job
-     * has written since its start: there the name says whether --resume was given, and
-     * the ranks of the start agree on the rest (agree). Rows that have owners are saved
-     * by all ranks, or by none. */
-    bool resumed = o->resume && (o->over_tcp || checkpoint_there(o->checkpoint));
-    snprintf(name, sizeof name, "%s", train_model_names[o->model]);
-    if (t->hosts > 1)
-        snprintf(name, sizeof name, "%s%s%s%s,data=%llu", train_model_names[o->model],
-                 t->owned ? TABLES_MARK : "",
-                 t->owned && o->checkpoint ? ",kept" : "",
-                 !resumed ? "" : o->over_tcp ? ",resume" : ",resumed",
-                 (unsigned long long)path_list_bytes(&t->paths));
+    name_dense(t, name, sizeof name);
     t->w = descant_alloc(t->job, name, t->n);
     if (o->plan_controls) {
         status = bsp_open(t);

@@ -50,7 +50,7 @@ static inline bool tables_owned(enum tables_why why)
 const char *tables_choice_text(const struct tables_choice *choice, char *text,
                                size_t room);
 
-/* What decides on --rows-move auto. No row of a model is too wide to move: with its
+/* --rows-move auto follows from these. No row of a model is too wide to move: with its
  * optimizer's state it has at most twice the floats of --width, and two. */
 struct tables_moving {
     bool over_tcp;      /* elsewhere no rank comes or leaves */
