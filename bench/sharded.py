@@ -4,9 +4,11 @@ object a line.
 
     python3 bench/sharded.py PART ...
 
-speed    examples/s of SHARDED_HOSTS hosts / as many times those of one host alone, with tables in its
-         memory, in turns, and the share of time in which workers waited for rows; the DLRM of
-         bench/README.md over SHARDED_LINKS
+speed    examples/s of a job of SHARDED_HOSTS hosts / those of as many hosts of which each trains alone,
+         with tables in its memory, all at once (`ratio`), in turns, and the share of time in which
+         workers waited for rows; the DLRM of bench/README.md over SHARDED_LINKS. Hosts of one machine
+         share its caches and its memory, so several are slower than one also where none speaks to
+         another; `ratio_idle` is beside a host alone while the others' cores are idle
 quality  the held-out loss after one pass over SHARDED_CLICKS, beside one host: pairs of one seed
 limit    four hosts that may use SHARDED_MB of memory each, with a table that is larger: it trains, is
          kept, and goes on from what was kept
@@ -94,35 +96,38 @@ def cores_of(ranks):
     return setting("SHARDED_CORES", 1.0 if enough else 0.9 * os.cpu_count() / ranks)
 
 
-def begin(rank, ranks, cores, port, limits, words):
+def begin(host, ranks, cores, port, limits, words):
     enter = "".join(f"echo $$ >{limit.procs} && " for limit in limits)
     safe = "insecure=1" if setting("SHARDED_TLS", 1) == 0 else f"secret={HOSTS}/secret"
     address = f"tcp:host0:{port},{safe}" if ranks > 1 else "self"
-    variables = [f"RANK={rank}", f"WORLD_SIZE={ranks}", "DESCANT_LOG=warning", f"DESCANT_TLS_MODULE={BUILD}"]
-    pinned = ["taskset", "-c", rank % os.cpu_count()] if cores >= 1 else []
-    command = ["env", *variables, *pinned, BUILD / "descant", "train", "--trainers", 0, "--job", address, *words]
-    with open(HOSTS / f"said.{rank}", "w") as said:
-        return subprocess.Popen([MAKER, "on", f"host{rank}", "sh", "-c", enter + 'exec "$@"', "sh",
+    variables = [f"RANK={host % ranks}", f"WORLD_SIZE={ranks}", "DESCANT_LOG=warning",
+                 f"DESCANT_TLS_MODULE={BUILD}"]
+    pinned = ["taskset", "-c", host % os.cpu_count()] if cores >= 1 else []
+    log = HOSTS / (f"log.{host}" if ranks == 1 else "log")
+    command = ["env", *variables, *pinned, BUILD / "descant", "train", "--trainers", 0, "--job", address,
+               *words, "--log", log]
+    with open(HOSTS / f"said.{host}", "w") as said:
+        return subprocess.Popen([MAKER, "on", f"host{host}", "sh", "-c", enter + 'exec "$@"', "sh",
                                  *map(str, command)], stdout=said, stderr=said)
 
 
-def said(rank):
-    return (HOSTS / f"said.{rank}").read_text()
+def said(host):
+    return (HOSTS / f"said.{host}").read_text()
 
 
-def train(ranks, cores, words, limits=(), fails=False):
-    """The summary in the first host's log, with the mean of all hosts' stalls for rows; None if it failed,
+def train(ranks, cores, words, limits=(), fails=False, alone=1):
+    """One job of so many hosts or, of one, as many at once, each for itself. The summary in the first
+    host's log, with the mean of all hosts' stalls for rows, and of the jobs' examples/s; None if it failed,
     where it may."""
     for old in HOSTS.glob("log*"):
         old.unlink()
-    quotas = [quota(f"cpu{rank}", cores) for rank in range(ranks) if cores < 1]
+    hosts = ranks * alone
+    quotas = [quota(f"cpu{host}", cores) for host in range(hosts) if cores < 1]
     port = random.randrange(20000, 30000)
-    words = [*words.split(), *setting("SHARDED_MORE", "").split(), "--quiet", "--log", HOSTS / "log",
-             "--log-every", 1000]
+    words = [*words.split(), *setting("SHARDED_MORE", "").split(), "--quiet", "--log-every", 1000]
     try:
-        begun = [begin(rank, ranks, cores, port, [*quotas[rank:rank + 1], *limits[rank:rank + 1]],
-                       words)
-                 for rank in range(ranks)]
+        begun = [begin(host, ranks, cores, port, [*quotas[host:host + 1], *limits[host:host + 1]], words)
+                 for host in range(hosts)]
         statuses = [process.wait(timeout=1800) for process in begun]
     finally:
         for limit in quotas:
@@ -130,11 +135,12 @@ def train(ranks, cores, words, limits=(), fails=False):
     if any(statuses) and fails:
         return None
     if any(statuses):
-        give_up(f"statuses {statuses}: " + " ".join(said(rank) for rank in range(ranks)))
+        give_up(f"statuses {statuses}: " + " ".join(said(host) for host in range(hosts)))
     ends = [json.loads(line) for log in sorted(HOSTS.glob("log*")) for line in open(log)
             if '"kind":"summary"' in line]
     found = dict(ends[0])
-    found["per_s"] = found.get("job_examples_per_s") or found["examples_per_s"]
+    found["per_s"] = (found.get("job_examples_per_s") if ranks > 1 else
+                      statistics.mean(end["examples_per_s"] for end in ends))
     found["stall_rows"] = statistics.mean(end.get("stall_rows", 0) for end in ends)
     return found
 
@@ -157,29 +163,33 @@ def part_speed():
     data = clicks("speed", 200000, 1)
     model = f"--data {data} --epochs 1000000 --model dlrm --batch 128 {OPTIMIZERS['adaptive']}"
 
-    def run(k, examples, more=""):
-        how = f"--sync {PLAN} --tables shard {more}" if k > 1 else "--sync none"
-        return train(k, cores, f"{model} {how} --examples {int(k * examples)}")
+    def run(k, examples, more):
+        return train(k, cores, f"{model} --sync {PLAN} --tables shard {more} --examples {int(k * examples)}")
+
+    def run_alone(hosts, examples):
+        return train(1, cores, f"{model} --sync none --examples {int(examples)}", alone=hosts)
 
     for ranks in map(int, setting("SHARDED_HOSTS", "2 4").split()):
         cores = cores_of(ranks)
-        each = run(1, 40000)["per_s"] * setting("SHARDED_S", 8.0)
+        each = run_alone(1, 40000)["per_s"] * setting("SHARDED_S", 8.0)
         for link in setting("SHARDED_LINKS", "10gbit 1gbit").split():
             for rank in range(ranks):
                 hosts("link", f"host{rank}", link)
             for more in WAYS:
-                ratios, stalls = [], []
+                ratios, of_one, stalls = [], [], []
                 for pair in range(setting("SHARDED_PAIRS", 6)):
-                    of = {}
-                    for k in (1, ranks) if pair % 2 else (ranks, 1):
-                        of[k] = run(k, each, more)
-                    ratios.append(of[ranks]["per_s"] / ranks / of[1]["per_s"])
-                    stalls.append(of[ranks]["stall_rows"])
-                ratio, within = mean_within(ratios)
+                    ways = {"job": lambda: run(ranks, each, more), "alone": lambda: run_alone(ranks, each),
+                            "one": lambda: run_alone(1, each)}
+                    turn = list(ways)[pair % 3:] + list(ways)[:pair % 3]
+                    of = {way: ways[way]() for way in turn}
+                    ratios.append(of["job"]["per_s"] / ranks / of["alone"]["per_s"])
+                    of_one.append(of["job"]["per_s"] / ranks / of["one"]["per_s"])
+                    stalls.append(of["job"]["stall_rows"])
+                (ratio, within), (one, one_within) = mean_within(ratios), mean_within(of_one)
                 say("speed", hosts=ranks, link=link, how=more, cores=cores, pairs=len(ratios),
-                    alone_per_s=of[1]["per_s"], ratio=ratio, within=within, least=min(ratios),
-                    stall_rows=statistics.mean(stalls), cached=of[ranks]["rows_cached"] /
-                    max(1, of[ranks]["rows_fetched"]))
+                    alone_per_s=of["alone"]["per_s"], ratio=ratio, within=within, least=min(ratios),
+                    ratio_idle=one, within_idle=one_within, stall_rows=statistics.mean(stalls),
+                    cached=of["job"]["rows_cached"] / max(1, of["job"]["rows_fetched"]))
 
 
 def part_quality():
