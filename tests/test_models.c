@@ -216,7 +216,7 @@ START_TEST(each_id_has_a_row_of_its_own)
     ck_assert_int_eq(model_create(&model, &shape, NULL), DESCANT_OK);
     ck_assert_uint_eq(model_table_floats(model), 0);
     ck_assert_int_eq(work_create(&work, model, 33, NULL), DESCANT_OK);
-    work_on_blocks(work);
+    work_on_blocks(work, NULL);
     rng_init(&rng, 4);
     batch_fill(&batch, &shape, 33, true, &rng);
     ck_assert(work_ahead(work, &batch.examples));
@@ -272,7 +272,7 @@ START_TEST(a_block_is_as_the_tables)
     struct trained a = trained_create(&shapes[_i], 33), b = trained_create(&shapes[_i], 33);
     size_t n = model_floats(a.model), width = (size_t)model_table_width(a.model);
     float *g = memory_take_array(2 * n, sizeof *g), *block = NULL;
-    work_on_blocks(b.work);
+    work_on_blocks(b.work, NULL);
     for (int k = 0; k < 2 * N(batch_sizes); k++) {
         batch_fill(&batch, &shapes[_i], batch_sizes[k / 2], k % 2, &rng);
         ck_assert(work_ahead(b.work, &batch.examples));
@@ -296,6 +296,86 @@ START_TEST(a_block_is_as_the_tables)
         ck_assert_mem_eq(rows->rows, same->rows, rows->n * sizeof *rows->rows);
         ck_assert_mem_eq(rows->grads, same->grads, rows->n * width * sizeof(float));
     }
+    memory_give(block);
+    memory_give(g);
+    trained_destroy(&a);
+    trained_destroy(&b);
+}
+END_TEST
+
+/* --- turns: rows come in the middle of a pass, and go there --- */
+
+struct turned {
+    struct work *work;
+    const float *block;                 /* of the next pass */
+    const struct examples *next;        /* batch, which done makes ready */
+    float *grads;                       /* (n, width) as done had them */
+    size_t width;
+    int needed, done;
+};
+
+static const float *needed(void *of)
+{
+    struct turned *t = of;
+    ck_assert_int_eq(t->needed++, t->done);
+    return t->block;
+}
+
+static void done(void *of)
+{
+    struct turned *t = of;
+    const struct row_grads *rows = work_rows(t->work);
+    ck_assert_int_eq(++t->done, t->needed);
+    if (rows->n)
+        memcpy(t->grads, rows->grads, rows->n * t->width * sizeof *t->grads);
+    ck_assert(work_ahead(t->work, t->next));
+}
+
+/* The next batch is made ready in the middle of each pass, and changes nothing of it. */
+START_TEST(rows_turn_in_the_middle_of_a_pass)
+{
+    static struct batch batches[2];
+    struct rng rng;
+    rng_init(&rng, 600 + (uint64_t)_i);
+    struct trained a = trained_create(&shapes[_i], 33), b = trained_create(&shapes[_i], 33);
+    size_t n = model_floats(a.model), width = (size_t)model_table_width(a.model);
+    float *g = memory_take_array(2 * n, sizeof *g), *block = NULL;
+    struct turned turned = {.work = b.work, .width = width,
+                            .grads = memory_take_array(100000, sizeof(float))};
+    const struct work_turns turns = {&turned, needed, done};
+    bool turned_at_all = shapes[_i].kind != MODEL_MLP;  /* which has no rows */
+    work_on_blocks(b.work, &turns);
+    batch_fill(&batches[0], &shapes[_i], 33, true, &rng);
+    ck_assert(work_ahead(b.work, &batches[0].examples));
+    for (int k = 0; k < 6; k++) {
+        const struct examples *now = &batches[k % 2].examples;
+        batch_fill(&batches[(k + 1) % 2], &shapes[_i], 1 + 6 * (size_t)k, k % 2, &rng);
+        turned.next = &batches[(k + 1) % 2].examples;
+        const struct row_grads *rows = work_rows(b.work), *same = work_rows(a.work);
+        ck_assert_uint_le(rows->n * width, 100000);
+        memory_give(block);
+        block = memory_take_array(rows->n * width + 1, sizeof *block);
+        for (size_t r = 0; r < rows->n; r++)
+            memcpy(block + r * width, a.tables + rows->rows[r] * width, width * sizeof *block);
+        turned.block = block;
+        double loss = model_gradient(b.work, a.w, NULL, now, g, NULL);
+        double as = model_gradient(a.work, a.w, a.tables, now, g + n, NULL);
+        ck_assert(loss >= as && loss <= as);
+        ck_assert_mem_eq(g, g + n, n * sizeof *g);
+        ck_assert_int_eq(turned.done, turned_at_all ? k + 1 : 0);
+        if (same->n)
+            ck_assert_mem_eq(turned.grads, same->grads, same->n * width * sizeof(float));
+        if (!turned_at_all)
+            ck_assert(work_ahead(b.work, turned.next));
+    }
+    turned.block = NULL;            /* they are not to be had: the pass ends all the same */
+    model_gradient(b.work, a.w, NULL, turned.next, g, NULL);
+    a.w[0] = NAN;
+    ck_assert(work_ahead(b.work, turned.next));
+    int so_far = turned.done;
+    ck_assert(!isfinite(model_gradient(b.work, a.w, NULL, turned.next, g, NULL)));
+    ck_assert_int_eq(turned.done, so_far);
+    memory_give(turned.grads);
     memory_give(block);
     memory_give(g);
     trained_destroy(&a);
@@ -547,6 +627,7 @@ int main(void)
     tcase_add_test(tests, each_id_has_a_row_of_its_own);
     tcase_add_loop_test(tests, sgd_is_gradient_and_step, 0, N(shapes));
     tcase_add_loop_test(tests, a_block_is_as_the_tables, 0, N(shapes));
+    tcase_add_loop_test(tests, rows_turn_in_the_middle_of_a_pass, 0, N(shapes));
     tcase_add_loop_test(tests, scores_do_not_depend_on_the_split, 0, N(shapes));
     tcase_add_loop_test(tests, what_is_not_finite_shows, 0, N(shapes));
     tcase_add_test(tests, layout_is_pytorchs);

@@ -213,7 +213,7 @@ bool score_predict(const struct scoring *how, const char *name, FILE *standard,
         status = work_create(&work, s.saved.model, batch, log);
     s.block.of = s.saved.rows;
     if (status == DESCANT_OK && s.saved.rows)
-        work_on_blocks(work);
+        work_on_blocks(work, NULL);
     if (status == DESCANT_OK)
         scores = memory_take_array(batch * (size_t)model_outputs(s.saved.model),
                                    sizeof *scores);

@@ -116,7 +116,7 @@ static void forward(struct work *work, const struct params *p,
     work->bottom[m->bottom.n - 1] = work->vectors;
     work->top[m->top.n - 1] = scores;
     stack_forward(m, &m->bottom, p->w, dense_of(batch), work->bottom, batch->n);
-    interact(work, p->tables, batch);
+    interact(work, work_tables(work, p->tables), batch);
     stack_forward(m, &m->top, p->w, view_of(work->top_in), work->top, batch->n);
 }
 
@@ -130,6 +130,7 @@ static void backward(struct work *work, const struct params *p,
     struct matrix top_d = stack_backward(work, &m->top, &top, d, true);
     struct matrix bottom_d = work_other(work, top_d, (size_t)m->shape.width);
     interact_back(work, batch, top_d, bottom_d, sink);
+    work_rows_done(work);
     stack_backward(work, &m->bottom, &bottom, bottom_d, false);
 }
 

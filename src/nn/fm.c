@@ -57,13 +57,14 @@ static void forward(struct work *work, const struct params *p,
     struct view dense = {batch->dense, (size_t)batch->n_dense};
     work->top[0] = scores;
     stack_forward(m, &m->top, p->w, dense, work->top, batch->n);
+    const float *tables = work_tables(work, p->tables);
     for (size_t i = 0; i < batch->n && m->n_tables; i++) {
         struct bags bags = rows_bags(batch, i, rows_index(work));
         float *sums = work->vectors.at + i * work->vectors.ld;
         float *products =
             keep ? work->rows.products + rows_first(batch, i) * width : NULL;
         scores.at[i * scores.ld] +=
-            m->loops->factors(sums, products, p->tables, width, &bags);
+            m->loops->factors(sums, products, tables, width, &bags);
     }
 }
 
@@ -75,7 +76,6 @@ static void backward(struct work *work, const struct params *p,
     size_t width = width_of(m);
     struct view dense = {batch->dense, (size_t)batch->n_dense};
     struct pass pass = {p->w, dense, work->top, batch->n, sink};
-    stack_backward(work, &m->top, &pass, d, false);
     for (size_t i = 0; i < batch->n && m->n_tables; i++) {
         struct bags bags = rows_bags(batch, i, sink->index);
         const float *sums = work->vectors.at + i * work->vectors.ld;
@@ -83,6 +83,8 @@ static void backward(struct work *work, const struct params *p,
         m->loops->factors_back(sink->rows, width, &bags, sums, products,
                                sink->alpha * d.at[i * d.ld]);
     }
+    work_rows_done(work);
+    stack_backward(work, &m->top, &pass, d, false);
 }
 
 /* One product an id and factor, forward, and as many backward for sums and rows. */

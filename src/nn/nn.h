@@ -138,10 +138,23 @@ const struct row_grads *work_rows(const struct work *work);
  * memory. */
 bool work_ahead(struct work *work, const struct examples *batch);
 
+/* Calls in the middle of a pass, for rows that come from elsewhere and go there. */
+struct work_turns {
+    void *of;
+    /* The batch's rows, where a pass first needs them. NULL: they are not to be had, and
+     * what the pass computes means nothing. */
+    const float *(*needed)(void *of);
+    /* model_gradient: work_rows has their gradients, and what is left of the pass does
+     * without rows, so work_ahead may be called for the next batch. Not after a loss that
+     * is not finite. */
+    void (*done)(void *of);
+};
+
 /* Where the tables are elsewhere: from here on `tables` of model_scores and
  * model_gradient are the batch's rows alone, (n, width), as work_rows names them after
- * work_ahead, which comes before each pass. There are no inputs. */
-void work_on_blocks(struct work *work);
+ * work_ahead, which comes before each pass. There are no inputs. With turns, `needed`
+ * gives what `tables` would be. */
+void work_on_blocks(struct work *work, const struct work_turns *turns);
 
 /* The rows that the last model_gradient has gradients for, each once, or that the last
  * model_sgd has changed, as often as the batch has them; until the next call. */

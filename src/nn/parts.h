@@ -91,6 +91,8 @@ struct work {
     } rows;
     struct row_grads found;
     bool blocks;                /* tables are a batch's rows alone (work_on_blocks) */
+    struct work_turns turns;    /* all NULL: none */
+    bool finite;                /* the loss of this pass */
     bool ahead;                 /* `found` is of the batch that the next pass has */
     const uint64_t *changed;    /* (n_changed) rows, by the last pass */
     size_t n_changed;
@@ -191,6 +193,10 @@ size_t rows_first(const struct examples *batch, size_t i);
 /* (max_batch, width), rows a whole number of vectors; false: no memory. */
 bool work_matrix(const struct work *work, struct matrix *m, size_t width);
 bool work_stack(const struct work *work, const struct stack *stack, struct matrix *y);
+/* What a forward pass reads rows of: `tables`, or what the turns have. */
+const float *work_tables(struct work *work, const float *tables);
+/* By a backward pass, when the sink has all of the rows. */
+void work_rows_done(struct work *work);
 /* The one of work->d that d is not in. */
 struct matrix work_other(const struct work *work, struct matrix d, size_t width);
 

@@ -172,6 +172,7 @@ static double pass(struct work *work, const struct params *p,
     if (scores)
         memcpy(scores, d.at, batch->n * outputs * sizeof *scores);
     double loss = loss_and_gradient(d, batch->n, (int)outputs, batch->labels);
+    work->finite = isfinite(loss);
     m->kind->backward(work, p, batch, d, sink);
     return loss;
 }
@@ -194,9 +195,25 @@ bool work_ahead(struct work *work, const struct examples *batch)
     return work->ahead;
 }
 
-void work_on_blocks(struct work *work)
+void work_on_blocks(struct work *work, const struct work_turns *turns)
 {
     work->blocks = true;
+    work->turns = turns ? *turns : (struct work_turns){0};
+}
+
+/* Without rows the pass goes on with zeros: there is room for a gradient of each. */
+const float *work_tables(struct work *work, const float *tables)
+{
+    const struct work_turns *turns = &work->turns;
+    const float *rows = turns->needed ? turns->needed(turns->of) : tables;
+
+    return rows ? rows : work->rows.grads;
+}
+
+void work_rows_done(struct work *work)
+{
+    if (work->turns.done && work->finite)
+        work->turns.done(work->turns.of);
 }
 
 double model_gradient(struct work *work, const float *w, const float *tables,

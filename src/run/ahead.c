@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows are asked for as soon as a batch is parsed, and awaited when its turn comes: by
- * then they are here, if the depth suits the link. It begins at one batch, and grows
- * while more than half a percent of the time is waited, up to a bound: a row's values are
- * as old as its batch is deep, and that costs quality (docs/owners.md). All time with a
- * depth counts, so that one pause of a machine does not deepen a long run.
+/* A batch's rows are asked for in the pass before, as soon as that has pushed its own
+ * (work_turns), and awaited when the batch's pass first needs them. What needs no rows
+ * lies between the two: the backward pass of the bottom layers, the dense step, and the
+ * forward pass of the bottom layers. So rows lack no push of this worker's, and those of
+ * the others for one batch's time. Where the link takes longer than that, they are asked
+ * for some batches ahead: one more while more than half a percent of the time is waited,
+ * up to a bound, for a row's values are as old as its batch is deep, and that costs
+ * quality (docs/owners.md). All time with a depth counts, so that one pause of a machine
+ * does not deepen a long run.
  *
- * A batch's rows are found twice, when they are asked for and before its pass, so that
- * nothing of it must be kept meanwhile: a hundredth of what the pass takes. */
+ * With a depth a batch's rows are found twice, when they are asked for and before its
+ * pass, so that nothing of it must be kept meanwhile: a hundredth of what the pass takes.
+ */
 #include "run/ahead.h"
 
 enum { WAITS_ONE_OF = 200, RING = AHEAD_MOST + 1 };
@@ -14,10 +19,10 @@ enum { WAITS_ONE_OF = 200, RING = AHEAD_MOST + 1 };
 void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
                 struct work *work)
 {
-    *a = (struct ahead){.at = *at, .feed = feed, .work = work, .depth = at->most > 0};
+    *a = (struct ahead){.at = *at, .feed = feed, .work = work, .found = -1};
     a->block.of = at->saved;
     if (at->job || at->saved)
-        work_on_blocks(work);
+        work_on_blocks(work, NULL);
 }
 
 int ahead_depth(int depth, uint64_t waited_ns, uint64_t of_ns, int most)
@@ -27,28 +32,37 @@ int ahead_depth(int depth, uint64_t waited_ns, uint64_t of_ns, int most)
 
 /* --- ahead --- */
 
-static bool find_rows(struct ahead *a, const struct examples *examples)
+static bool find_rows(struct ahead *a, int place)
 {
-    if (!work_ahead(a->work, examples))
+    if (place != a->found && !work_ahead(a->work, &a->ring[place].batch.examples))
         a->status = DESCANT_MEMORY;
+    a->found = place;
     return a->status == DESCANT_OK;
 }
 
 /* One more batch on its way. False: there is none now. */
-static bool ask(struct ahead *a)
+static bool ask(struct ahead *a, bool waits)
 {
-    struct ahead_batch *next = &a->ring[(a->first + a->n) % RING];
+    int place = (a->first + a->n) % RING;
+    struct ahead_batch *next = &a->ring[place];
 
     next->rows = NULL;
-    if (!(a->n ? feed_now(a->feed, &next->batch) : feed_next(a->feed, &next->batch)))
+    if (!(waits ? feed_next(a->feed, &next->batch) : feed_now(a->feed, &next->batch)))
         return false;
     a->n++;
-    if (find_rows(a, &next->batch.examples)) {
+    a->found = -1;
+    if (find_rows(a, place)) {
         const struct row_grads *found = work_rows(a->work);
         a->status = descant_rows_fetch(a->at.job, a->at.table, found->rows, found->n,
                                        &next->rows);
     }
     return a->status == DESCANT_OK;
+}
+
+static void ask_more(struct ahead *a, bool waits)
+{
+    while (a->status == DESCANT_OK && a->n <= a->depth && ask(a, waits && !a->n))
+        ;
 }
 
 static void note_wait(struct ahead *a, uint64_t waited_ns, uint64_t now_ns)
@@ -73,24 +87,62 @@ static void drop_now(struct ahead *a)
     a->now = NULL;
 }
 
-/* The oldest batch becomes the caller's. */
-static bool take(struct ahead *a, struct feed_batch *batch, const float **tables)
+/* NULL: they have not come, and status says why. */
+static const float *await_rows(struct ahead *a)
 {
-    struct ahead_batch *oldest = &a->ring[a->first];
     float *block = NULL;
-
-    *batch = oldest->batch;
-    a->now = oldest->rows;
-    a->first = (a->first + 1) % RING;
-    a->n--;
     bool ready = descant_rows_ready(a->at.job, a->now);
     uint64_t began = clock_now_ns();
     a->status = descant_rows_wait(a->at.job, a->now, &block);
     uint64_t now = clock_now_ns(), took = now - began;
     a->read_ns = ready ? took : a->read_ns;
     note_wait(a, took > a->read_ns ? took - a->read_ns : 0, now);
-    *tables = block;
-    return a->status == DESCANT_OK && find_rows(a, &batch->examples);
+    return a->status == DESCANT_OK ? block : NULL;
+}
+
+/* The oldest batch becomes the caller's. */
+static bool take(struct ahead *a, struct feed_batch *batch, const float **tables)
+{
+    int place = a->first;
+
+    *batch = a->ring[place].batch;
+    a->now = a->ring[place].rows;
+    a->first = (a->first + 1) % RING;
+    a->n--;
+    if (!a->trains)
+        *tables = await_rows(a);
+    return a->status == DESCANT_OK && find_rows(a, place);
+}
+
+static const float *needed(void *of)
+{
+    return await_rows(of);
+}
+
+static void done(void *of)
+{
+    struct ahead *a = of;
+    struct descant_rows *rows = a->now;
+
+    if (a->status != DESCANT_OK)
+        return;
+    a->now = NULL;
+    a->status = descant_rows_push(a->at.job, rows, work_rows(a->work)->grads, a->rate);
+    ask_more(a, false);
+}
+
+void ahead_trains(struct ahead *a)
+{
+    const struct work_turns turns = {.of = a, .needed = needed, .done = done};
+
+    a->trains = a->at.job != NULL;
+    if (a->trains)
+        work_on_blocks(a->work, &turns);
+}
+
+void ahead_rate(struct ahead *a, double rate)
+{
+    a->rate = rate;
 }
 
 /* Out of files there is nothing to wait for. */
@@ -111,18 +163,9 @@ bool ahead_next(struct ahead *a, struct feed_batch *batch, const float **tables)
     if (!a->at.job)
         return feed_next(a->feed, batch);
     drop_now(a);
-    while (a->status == DESCANT_OK && a->n <= a->depth && ask(a))
-        ;
+    ask_more(a, true);
     return a->status == DESCANT_OK && a->n && !feed_stopped(a->feed) &&
            take(a, batch, tables);
-}
-
-descant_status ahead_push(struct ahead *a, double rate)
-{
-    struct descant_rows *rows = a->now;
-
-    a->now = NULL;
-    return descant_rows_push(a->at.job, rows, work_rows(a->work)->grads, rate);
 }
 
 void ahead_fini(struct ahead *a)

@@ -33,6 +33,10 @@ struct ahead {
     descant_status status;      /* why it has ended; OK: there are no more batches */
     struct ahead_batch ring[AHEAD_MOST + 1];    /* n on their way, from first on */
     int first, n;
+    int found;                  /* the place whose batch's rows `work` has; -1: another's
+                                   */
+    bool trains;                /* rows are awaited and pushed in the pass */
+    double rate;                /* of the push */
     int depth;                  /* batches ahead now, */
     int seen;                   /* batches so far */
     uint64_t since_ns, waited_ns;       /* with this depth: since when, and how long of
@@ -46,14 +50,16 @@ struct ahead {
 void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
                 struct work *work);
 
+/* Owners: from here on rows are awaited when a pass first needs them, and their gradients
+ * go to the owners as soon as they are there, at ahead_rate; then the next batch's rows
+ * are asked for. What fails there is in `status`. */
+void ahead_trains(struct ahead *a);
+void ahead_rate(struct ahead *a, double rate);
+
 /* As feed_next: after a stop what is on its way is not trained. *tables: for the pass
  * over this batch. The batch before must have been given back to the feed. False also
  * after a failure. */
 bool ahead_next(struct ahead *a, struct feed_batch *batch, const float **tables);
-
-/* Owners: the gradients of the batch that the caller has, which work_rows has, go to
- * them. */
-descant_status ahead_push(struct ahead *a, double rate);
 
 /* Drops what is under way. Its batches are not done. */
 void ahead_fini(struct ahead *a);

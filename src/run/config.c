@@ -51,7 +51,7 @@ const struct option train_settings[] = {
             "shard: copies of the hottest rows of others are used for so long; 0: each "
             "row is fetched for each batch"),
     INT("rows-ahead", rows_ahead, 0, 16,
-        "shard: batches whose rows are asked for ahead, at most, where they come late; "
+        "shard: at most so many batches more are asked for ahead, where rows come late; "
         "more suit a longer link, and cost quality"),
     BYTES("table-memory", table_memory, 0, 1e15,
           "grow: bytes that the tables may take on each trainer, on one machine in all; "

@@ -97,17 +97,29 @@ static descant_status touch_rows(struct crew_worker *me)
                                     : DESCANT_OK;
 }
 
-static descant_status step_rows(struct crew_worker *me, double factor)
+static double rows_rate(const struct trainer *t, double factor)
 {
-    struct trainer *t = me->t;
     double lr = t->options->table_lr > 0 ? t->options->table_lr : t->options->lr;
 
+    return lr * factor;
+}
+
+/* A pass over the batch; *loss is the summed loss. Rows are stepped as well: by their
+ * owners, or after it, but not where the loss is not finite. */
+static descant_status gradient(struct crew_worker *me, const float *w,
+                               const struct examples *examples, double factor,
+                               double *loss)
+{
+    struct trainer *t = me->t;
+
+    ahead_rate(&me->ahead, rows_rate(t, factor));
+    *loss = model_gradient(me->work, w, me->tables, examples, me->g, me->scores);
     if (t->owned)
-        return ahead_push(&me->ahead, lr * factor);
-    if (t->n_tables == 0)
+        return me->ahead.status;
+    if (t->n_tables == 0 || !isfinite(*loss))
         return DESCANT_OK;
     optimizer_rows_step(&t->optimizer, t->tables, t->table_state, work_rows(me->work),
-                        lr * factor);
+                        rows_rate(t, factor));
     return touch_rows(me);
 }
 
@@ -183,10 +195,10 @@ static descant_status module_batch(struct crew_worker *me, const struct feed_bat
     if (!w)
         return DESCANT_OK;      /* the run has been stopped */
     struct shares shares = shares_of(me, &batch->examples);
-    *loss = model_gradient(me->work, w, me->tables, &batch->examples, me->g, me->scores);
+    descant_status status =
+        gradient(me, w, &batch->examples, factor * shares.rows, loss);
     if (!isfinite(*loss))
-        return DESCANT_OK;
-    descant_status status = step_rows(me, factor * shares.rows);
+        return status;
     double rate = config_rate(t->options, batch->place) * shares.dense;
     bsp_add(t->bsp, me->number, me->g, batch->examples.n, rate);
     return status;
@@ -210,11 +222,9 @@ static descant_status train_batch(struct crew_worker *me, const struct feed_batc
     }
     struct shares shares = shares_of(me, examples);
     lr *= shares.dense;
-    *loss = model_gradient(me->work, t->w, me->tables, examples, me->g, me->scores);
-    if (!isfinite(*loss))
-        return DESCANT_OK;
-    descant_status status = step_rows(me, rate * weight * shares.rows);
-    if (status != DESCANT_OK)
+    descant_status status =
+        gradient(me, t->w, examples, rate * weight * shares.rows, loss);
+    if (status != DESCANT_OK || !isfinite(*loss))
         return status;
     if (gathers(t))
         return gather_step(me, lr, (float)weight);
@@ -294,6 +304,7 @@ static descant_status worker_init(struct crew_worker *me, struct trainer *t, int
     struct tables_at at = owned_tables_at(t);
     if (status == DESCANT_OK)
         ahead_init(&me->ahead, &at, t->feed, me->work);
+    ahead_trains(&me->ahead);
     return status;
 }
 
