@@ -12,8 +12,8 @@
  * were. A trainer that leaves is no member at once, but the events' thread may say so
  * only at its next look: until then the members that are left seem to be told, all of
  * them. So all count as told once they have been for longer than that.
- * Where others have finished, all data is dealt, and they wait for this trainer: it
- * finishes with them.
+ * Where others have finished that were not told, all data is dealt, and they wait for
+ * this trainer: it finishes with them.
  *
  * The first host writes the model, evaluates and reports. Once it has left, or was told
  * and is lost, the lowest rank that has not does. A host that has died untold is awaited:
@@ -119,7 +119,7 @@ bool others_hear(struct trainer *t, const struct descant_event *event)
     if (lost || event->kind == DESCANT_EVENT_JOINED)
         set_rank(&t->lost, event->rank, lost);
     if (lost || finished || event->kind == DESCANT_EVENT_JOINED)
-        set_rank(&t->waits, event->rank, finished);
+        set_rank(&t->waits, event->rank, finished && !was_told);
     switch (event->kind) {
     case DESCANT_EVENT_TOLD:
         hear_told(t, event);

@@ -203,7 +203,7 @@ struct trainer {
                                        thread's */
     struct progress progress;       /* shown by the same; any thread ends the line */
     bool seat_was_empty;            /* as this trainer sat down in it */
-    struct rank_bits waits;         /* have begun their finish; as `told` */
+    struct rank_bits waits;         /* have begun their finish untold; as `told` */
 };
 
 /* All from opening the job to the summary. Returns the exit status of the process: 0, 1
