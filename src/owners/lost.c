@@ -132,9 +132,9 @@ static bool let_all_go(struct service *s, int rank, bool *lost)
     }
     if (taken && !s->done)
         log_say(&s->log, DESCANT_WARNING,
-                "rank %d has gone: this rank has taken %d of the %d parts of rows that it "
-                "owned, from replicas that were at most %g s old", rank, taken, had,
-                (double)m->follow_s);
+                "rank %d has gone: this rank has taken %d of the %d parts of rows that "
+                "it owned, from replicas that were at most %g s old", rank, taken, had,
+                m->follow_s);
     return good;
 }
 

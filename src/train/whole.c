@@ -329,8 +329,8 @@ static const struct host_figures *last_at_work(const struct whole *w)
     return NULL;
 }
 
-/* Short, for a line that has all else, too: how many hosts train, the slow one if there is
- * one, and else the gap. */
+/* Short, for a line that has all else, too: how many hosts train, the slow one if there
+ * is one, and else the gap. */
 const char *whole_text(const struct whole *w, char *text, size_t room)
 {
     char rate[32], least[32], most[32], in[48] = "";
@@ -392,8 +392,8 @@ static void print_spread(FILE *out, const char *name, const char *least, const c
                 one ? "" : most, unit);
 }
 
-/* The host that the others waited for at the end, and how long: of those that have come to
- * their end, the last one and the one before it. */
+/* The host that the others waited for at the end, and how long: of those that have come
+ * to their end, the last one and the one before it. */
 static void print_last(const struct whole *w, FILE *out)
 {
     double latest = -INFINITY, before = -INFINITY;

@@ -89,8 +89,9 @@ struct metrics whole_others(const struct whole *w, int host);
  * less than half of what the others have in the mean. */
 int whole_slowest(const struct whole *w, bool lately, bool *slow);
 
-/* "3 hosts  gap 1.2-12.1", "3 hosts, slow: host 1 beta 800/s", "2 of 3 hosts", "1 of 3 hosts: 1 beta":
- * how many train, and the one that is slow, or the last; returns text. */
+/* "3 hosts  gap 1.2-12.1", "3 hosts, slow: host 1 beta 800/s", "2 of 3 hosts",
+ * "1 of 3 hosts: 1 beta": how many train, and the one that is slow, or the last; returns
+ * text. */
 const char *whole_text(const struct whole *w, char *text, size_t room);
 /* The table of hosts in the summary. */
 void whole_print(const struct whole *w, FILE *out);
