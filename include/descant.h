@@ -615,8 +615,8 @@ struct descant_stats {
     uint64_t rows_cached;        /* of rows_fetched: read from copies */
     uint64_t rows_served;        /* that others have asked this rank for, or pushed to
                                     it */
-    uint64_t rows_stall_ns;      /* time that callers have waited for rows, or for room to
-                                    push */
+    uint64_t rows_stall_ns;      /* time that threads which make steps have waited for
+                                    rows, or for room to push */
     double rows_cpu_s;           /* CPU time of the thread that serves them */
     uint64_t rows_moved;         /* that this rank has sent to others, to own or as
                                     replicas; their bytes are in rows_bytes */
@@ -652,6 +652,15 @@ struct descant_peer {
  * from any thread. */
 DESCANT_API descant_status descant_show(struct descant *job, const double *values,
                                         size_t n);
+
+/* The numbers that an earlier process of this rank, which has died or left, had shown
+ * last, as another trainer has them: `room` at most to values, and into *n how many there
+ * are. 0: there was no such process, or nobody has told of it yet, which takes a moment
+ * after the start; on one machine always. A program that calls it before start, and before
+ * each descant_show, in the same thread, and adds them to its own, goes on from them: the
+ * others keep the earlier figures until the new ones have them in. */
+DESCANT_API descant_status descant_shown(struct descant *job, double *values, size_t room,
+                                         size_t *n);
 
 /* The figures of all trainers, so that one of them can show the whole job. Each trainer
  * tells its own about once a second: over shm to all others, between machines to the two

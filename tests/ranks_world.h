@@ -167,6 +167,8 @@ struct ranks_world {
     const struct link_type *over;   /* what comes next goes over; NULL: link_simulated */
     char said[512];             /* the last warning or error */
     bool verbose;
+    bool goes_on;               /* with figures: each tells as a value those of all
+                                   processes of its rank */
 };
 
 void world_open(struct ranks_world *w, const struct simulated_options *options, int founders);

@@ -218,6 +218,81 @@ START_TEST(a_leaver_tells_once_more)
 }
 END_TEST
 
+static double value_of(int rank, int of)
+{
+    const struct bulletin_slot *slots = w.trainers[rank].f->bulletins;
+    struct bulletin b;
+    uint64_t heard_ns;
+    int said;
+
+    return slots && bulletin_get(&slots[of], &b, &said, &heard_ns) ? b.values[0] : -1;
+}
+
+/* A rank dies and comes again, twice. What its earlier processes had done stays in its
+ * figures at another rank, which never fall, and is counted once. */
+START_TEST(what_the_dead_have_done_is_kept)
+{
+    for (int of = 0; of < 4; of++) {
+        int at = of == 0 ? 1 : 0;
+        open_of(4, 4);
+        w.goes_on = true;
+        run(3);
+        for (int life = 2; life < 4; life++) {
+            double before = value_of(at, of), seen = before;
+            ck_assert_double_gt(before, 0);
+            world_fault(&w, SIMULATED_DIE, world_now(&w), 0, of, 0, 0);
+            run(3);
+            world_come(&w, of);
+            for (int k = 0; k < 400; k++) {
+                run(0.01);
+                double now = value_of(at, of);
+                ck_assert_msg(now >= seen, "rank %d, life %d: %g after %g", of, life, now,
+                              seen);
+                seen = now;
+            }
+            double begun = (double)w.trainers[of].begun;
+            ck_assert_double_gt(begun, 0);
+            ck_assert_double_gt(seen, before);
+            ck_assert_double_le(seen, before + begun + 20);
+        }
+        world_close(&w);
+    }
+}
+END_TEST
+
+/* The lowest one comes again when another rank has gone for ever. */
+START_TEST(a_rank_that_comes_hears_of_the_gone)
+{
+    open_of(4, 4);
+    w.goes_on = true;
+    run(3);
+    world_fault(&w, SIMULATED_DIE, world_now(&w), 0, 3, 0, 0);
+    run(3);
+    double of_gone = value_of(0, 3);
+    ck_assert_double_gt(of_gone, 0);
+    world_fault(&w, SIMULATED_DIE, world_now(&w), 0, 0, 0, 0);
+    run(3);
+    world_come(&w, 0);
+    run(4);
+    ck_assert_double_ge(value_of(0, 3), of_gone - 20);
+    world_close(&w);
+}
+END_TEST
+
+/* Every relation of processes and depths. */
+START_TEST(figures_wait_until_they_go_on)
+{
+    for (uint64_t kept = 0; kept < 4; kept++)
+        for (uint64_t told = 0; told < 4; told++)
+            for (uint64_t another = 0; another < 2; another++) {
+                const struct bulletin a = {.process = 5, .depth = kept},
+                                      b = {.process = 5 + another, .depth = told};
+                ck_assert_int_eq(bulletin_goes_on(&a, &b),
+                                 !another || told == 0 || told > kept);
+            }
+}
+END_TEST
+
 /* --- programs --- */
 
 static struct descant *jobs[3];
@@ -303,6 +378,9 @@ START_TEST(wrong_use_is_refused)
     ck_assert_int_eq(descant_show(job, values, DESCANT_VALUES + 1), DESCANT_INVALID);
     ck_assert_ptr_nonnull(strstr(descant_last_error(), "17 values: 16 at most"));
     ck_assert_int_eq(descant_show(job, NULL, 1), DESCANT_INVALID);
+    ck_assert_int_eq(descant_shown(NULL, values, 1, &n), DESCANT_INVALID);
+    ck_assert_int_eq(descant_shown(job, NULL, 1, &n), DESCANT_INVALID);
+    ck_assert_int_eq(descant_shown(job, values, 1, NULL), DESCANT_INVALID);
     ck_assert_int_eq(descant_peers(NULL, &p, 1, &n), DESCANT_INVALID);
     ck_assert_int_eq(descant_peers(job, NULL, 1, &n), DESCANT_INVALID);
     ck_assert_int_eq(descant_peers(job, &p, 1, NULL), DESCANT_INVALID);
@@ -310,6 +388,8 @@ START_TEST(wrong_use_is_refused)
     ck_assert_int_eq(descant_show(job, values, DESCANT_VALUES), DESCANT_OK);
     ck_assert_int_eq(descant_peers(job, &p, 1, &n), DESCANT_OK);
     ck_assert(n == 1 && p.rank == 0 && p.n_values == DESCANT_VALUES);
+    ck_assert_int_eq(descant_shown(job, values, DESCANT_VALUES, &n), DESCANT_OK);
+    ck_assert_uint_eq(n, 0);            /* nobody came before it */
     ck_assert_int_eq(descant_show(job, NULL, 0), DESCANT_OK);
     ck_assert_int_eq(descant_peers(job, NULL, 0, &n), DESCANT_OK);
     ck_assert_uint_eq(n, 1);
@@ -330,6 +410,9 @@ int main(void)
     tcase_add_test(ranks, a_rank_that_is_cut_off_is_heard_again);
     tcase_add_test(ranks, the_last_figures_are_there_at_the_end);
     tcase_add_test(ranks, a_leaver_tells_once_more);
+    tcase_add_test(ranks, what_the_dead_have_done_is_kept);
+    tcase_add_test(ranks, a_rank_that_comes_hears_of_the_gone);
+    tcase_add_test(numbers, figures_wait_until_they_go_on);
     tcase_add_test(programs, all_of_a_machine_know_all);
     tcase_add_test(programs, wrong_use_is_refused);
     return run_cases(numbers, ranks, programs, NULL);

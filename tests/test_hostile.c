@@ -202,6 +202,7 @@ static const struct hostile_lie lies[] = {
 
     {M, 1, TAG_WORD, WORD_BULLETIN, ADD, 0, 0, -8, "BULLETIN: "},
     {M, 1, TAG_WORD, WORD_BULLETIN, ADD, 0, 0, 8, "BULLETIN: "},
+    {M, 1, TAG_WORD, WORD_BULLETIN, SET, WORD(refers), -1, "BULLETIN: figures of rank"},
     {M, 1, TAG_WORD, WORD_BULLETIN, SET, BULLETIN(steps), -1, "BULLETIN: figures of"},
     {M, 1, TAG_WORD, WORD_BULLETIN, SET, BULLETIN(gap), NAN_BITS, "with a gap of"},
     {M, 1, TAG_WORD, WORD_BULLETIN, SET, BULLETIN(n_values), 17, "3 steps, 0 rounds, 17"},

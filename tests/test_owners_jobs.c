@@ -726,6 +726,9 @@ static int settle(int rank)
     if (descant_finish(job, DESCANT_FINAL_MEAN) != DESCANT_OK ||
         descant_rows_settle(job) != DESCANT_OK)
         return 5;
+    struct descant_stats s;
+    if (descant_stats(job, &s) != DESCANT_OK || s.rows_stall_ns > 0)
+        return 7;                       /* a thread that makes no steps does not stall */
     return descant_close(job) == DESCANT_OK ? 0 : 6;
 }
 

@@ -561,6 +561,12 @@ static const struct {
      "it had 0 dense features and 1 field, now there are 0 and 8"},
     {"--data %s/a.svm --rows 4096", "--data %s/a.svm --rows 4097", "is of another model"},
     {"--data %s/a.svm", "--data %s/a.svm --model fm", "--model was linear, now it is fm"},
+    {"--data %s/a.svm --rows 4096", "--data %s/a.svm --rows 4098",
+     "--rows was 4096, now it is 4098"},
+    {"--data %s/a.svm --optimizer adagrad", "--data %s/a.svm --optimizer sgd",
+     "--optimizer was adagrad, not sgd"},
+    {"--data %s/a.svm --optimizer adagrad", "--data %s/a.svm --table-optimizer sgd",
+     "--table-optimizer was adagrad, not sgd"},
 };
 enum { N_MEANINGS = sizeof meanings / sizeof *meanings };
 
@@ -592,6 +598,26 @@ START_TEST(what_a_row_means_stays)
     ck_assert_msg(words("train --quiet --checkpoint %s --resume %s", model_file, first) ==
                       CLI_DONE, "%s", said);
     says("linear under");
+}
+END_TEST
+
+/* Another day's data, and no option of the model's told again. */
+START_TEST(what_was_not_told_again_stays)
+{
+    static const char first[] = "train --quiet --checkpoint %s --data %s/a.svm --model fm "
+                                "--rows 512 --width 4 --optimizer adagrad --table-optimizer "
+                                "rowwise-adagrad --lr 0.02 --table-lr 0.03 --batch 16";
+    static const char then[] = "train --quiet --checkpoint %s --data %s/b.svm --resume %s";
+    put_lines("a.svm", "0 1:1 3:0.5\n", "1 2:1 3:0.25\n");
+    put_lines("b.svm", "0 1:1 2:0.5\n", "1 3:1 2:0.25\n");
+    ck_assert_msg(words(first, model_file, folder) == CLI_DONE, "%s", said);
+    ck_assert_msg(words(then, model_file, folder, "") == CLI_DONE, "%s", said);
+    ck_assert_int_eq(words("info %s", model_file), CLI_DONE);
+    says("adagrad, lr 0.02; of tables rowwise-adagrad\n");
+    says("512 x 5");
+    ck_assert_msg(words(then, model_file, folder, "--lr 0.01") == CLI_DONE, "%s", said);
+    ck_assert_int_eq(words("info %s", model_file), CLI_DONE);
+    says("adagrad, lr 0.01; of tables rowwise-adagrad\n");
 }
 END_TEST
 
@@ -651,6 +677,7 @@ int main(void)
     tcase_add_test(files, the_best_is_what_is_there);
     tcase_add_test(files, a_best_that_cannot_be_kept_is_logged);
     tcase_add_loop_test(files, what_a_row_means_stays, 0, N_MEANINGS);
+    tcase_add_test(files, what_was_not_told_again_stays);
     tcase_add_loop_test(files, the_checkpoint_before_is_for_going_on, 0, 2);
     make_clicks();
     return run_cases(files, NULL);

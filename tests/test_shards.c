@@ -1239,6 +1239,37 @@ static enum cut_state judged(const struct cut_order *o, const struct cut_mark *m
     return cut_judge(o, &ranks, who);
 }
 
+/* Of three ranks each may be there, away or gone, with a shard that failed in this cut or
+ * in the one before, and may have taken the first one for dead then. */
+START_TEST(a_cut_that_failed_has_a_reason)
+{
+    const struct cut_order o = {.cut = 3, .settle = 3, .write = 3};
+    bool lost[3], owns[3];
+    struct cut_mark m[3];
+    const struct cut_ranks ranks = {m, lost, owns, 3, false, 8};
+    for (int k = 0; k < 3; k++)
+        for (int way = 0; way < 4 * 3 * 3; way++) {
+            memset(lost, 0, sizeof lost);
+            memset(owns, 0, sizeof owns);
+            for (int i = 0; i < 3; i++)
+                m[i] = (struct cut_mark){.stand = CUT_THERE, .failed = 2, .gone = 2};
+            m[k].stand = way % 4 == 1 ? CUT_LEFT : CUT_THERE;
+            lost[k] = way % 4 > 0;
+            owns[k] = way % 4 == 3;
+            m[k].failed = (uint64_t)(1 + way / 4 % 3);
+            m[(k + 1) % 3].gone = (uint64_t)(1 + way / 12);
+            enum cut_fault want = m[k].failed == 3          ? CUT_FAULT_SHARD
+                                  : way % 4 > 1             ? CUT_FAULT_GONE
+                                  : m[(k + 1) % 3].gone == 3 ? CUT_FAULT_DEAD
+                                                            : CUT_FAULT_ORDER;
+            int who = -1;
+            ck_assert_int_eq(cut_fault(&o, &ranks, &who), want);
+            if (want != CUT_FAULT_ORDER)
+                ck_assert_int_eq(who, want == CUT_FAULT_DEAD ? (k + 1) % 3 : k);
+        }
+}
+END_TEST
+
 START_TEST(who_has_no_rows_is_waited_for_while_it_is_there)
 {
     struct cut_mark m[] = {{.stand = CUT_THERE, .held = 3}, {.stand = CUT_FINISHED, .held = 2},
@@ -1498,6 +1529,7 @@ int main(void)
     TCase *cuts = new_case("cuts", 60);
     tcase_add_test(cuts, each_cut_has_what_was_pushed_before_it);
     tcase_add_test(cuts, who_has_no_rows_is_waited_for_while_it_is_there);
+    tcase_add_test(cuts, a_cut_that_failed_has_a_reason);
     tcase_add_test(cuts, the_first_rank_stays_for_the_others);
     tcase_add_test(cuts, a_rank_that_is_not_led_lets_go);
     tcase_add_test(cuts, a_leader_is_replaced);

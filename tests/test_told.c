@@ -16,15 +16,16 @@ START_TEST(the_rule)
 {
     for (int members = 0; members <= 4; members++)
         for (int others = 0; others <= 4; others++)
-            for (int told = 0; told < 2; told++) {
-                bool all = told && others + 1 >= members;
-                ck_assert_int_eq(term_judge(TERM_ENDS_RUN, told, members, others),
+            for (int k = 0; k < 4; k++) {
+                bool told = k % 2, wait = k / 2;        /* others have finished */
+                bool all = told && others + 1 >= members && !wait;
+                ck_assert_int_eq(term_judge(TERM_ENDS_RUN, told, members, others, wait),
                                  TERM_END_SIGNAL);
-                ck_assert_int_eq(term_judge(TERM_LEAVES, told, members, others),
-                                 all    ? TERM_END_SIGNAL
-                                 : told ? TERM_END_LEFT
-                                        : TERM_END_ALL);
-                ck_assert_int_eq(term_judge(TERM_ENDS_ALL, told, members, others),
+                ck_assert_int_eq(term_judge(TERM_LEAVES, told, members, others, wait),
+                                 all            ? TERM_END_SIGNAL
+                                 : told && !wait ? TERM_END_LEFT
+                                                 : TERM_END_ALL);
+                ck_assert_int_eq(term_judge(TERM_ENDS_ALL, told, members, others, wait),
                                  all ? TERM_END_SIGNAL : TERM_END_ALL);
             }
 }
@@ -688,7 +689,7 @@ START_TEST(hosts_of_mpi_are_in_the_summary)
     setenv("MPIR_CVAR_NUM_CLIQUES", "2", 1);
     snprintf(what, sizeof what, "-n 3 %s rank %s %s once", self, clicks, folder);
     ck_assert_msg(mpirun(MPI_LIBRARY_MPICH, "", what) == 0, "%s", said);
-    says("on the first of 2 hosts");
+    says("the first of 2 hosts");
     says("\n  0 ");
     says("\n  1 ");
     says("  all 2 hosts          20000 ");

@@ -780,6 +780,10 @@ START_TEST(a_host_dies_and_comes_again)
     ck_assert_uint_eq(files_like(".old"), 0);
     ck_assert_int_ne(access(in_folder("run.jsonl.old"), F_OK), 0);
     ck_assert(!strstr(said, "will be replaced"));
+    read_said();
+    ck_assert_msg(strstr(said, "parts of rows that it owned, from replicas") &&
+                  strstr(said, _i ? "trainer 0 has come again: 3 take part"
+                                  : "trainer 1 has come again: 3 take part"), "%s", said);
 }
 END_TEST
 

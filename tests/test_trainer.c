@@ -555,6 +555,7 @@ static const struct {
     {"train --data /dev/null --top 0", "--top 0: allowed are up to 14 sizes from 1 to 1048576, as"},
     {"train --data /dev/null --top 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", "allowed are up to 14 sizes"},
     {"train --data /dev/null --link fast", "--link fast: allowed is none"},
+    {"train --data -", "its format cannot be looked at before: give --format"},
     {"train --data /dev/null --resume", "--resume needs --checkpoint"},
     {"train --data /dev/null --job shm:x", "--job needs --trainers 0"},
     {"train --data /dev/null --patience 3", "--patience needs --eval"},

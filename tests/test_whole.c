@@ -135,6 +135,25 @@ START_TEST(the_others_of_a_host)
 }
 END_TEST
 
+/* A trainer that comes again shows the sums of its earlier process, too, and its own
+ * place. Numbers that no trainer can have are not added. */
+START_TEST(a_trainer_goes_on_from_its_earlier_process)
+{
+    double earlier[N_SHOWN], *now = put(0, 1, 100, 10)->values;
+
+    memcpy(earlier, put(1, 1, 4000, 30)->values, sizeof earlier);
+    ck_assert(whole_add_earlier(now, earlier, N_SHOWN));
+    ck_assert(now[SHOWN_N] == 4100 && now[SHOWN_SECONDS] == 40);
+    ck_assert(now[SHOWN_LOSS] == 2050 && now[SHOWN_POSITIVE] == 1025);
+    ck_assert(now[SHOWN_PLACE] == -1 && now[SHOWN_HOST] == 1);
+    ck_assert(!whole_add_earlier(now, earlier, 0));
+    ck_assert(!whole_add_earlier(now, earlier, N_SHOWN - 1));
+    earlier[SHOWN_N] = (double)NAN;
+    ck_assert(!whole_add_earlier(now, earlier, N_SHOWN));
+    ck_assert(now[SHOWN_N] == 4100);
+}
+END_TEST
+
 /* In any order of ranks and hosts. */
 START_TEST(hosts_add_up)
 {
@@ -329,8 +348,9 @@ static const char *printed(void)
 
 START_TEST(the_table_has_all_hosts)
 {
-    put(0, 0, 20000, 5.4)->values[SHOWN_ENDED] = 1;
-    put(1, 1, 20000, 25)->values[SHOWN_ENDED] = 1;
+    put(0, 0, 20000, 5.4)->values[SHOWN_ENDED] = 1 + 20;
+    put(1, 1, 20000, 25)->values[SHOWN_ENDED] = 1 + 0.3;
+    peers[0].heard_s = 0.4;
     put(2, 2, 1000, 4.2)->last = DESCANT_EVENT_LOST;
     put(3, 3, 9000, 2.5)->last = DESCANT_EVENT_LEFT;
     put(4, 4, 9000, 2.5)->heard_s = 12;
@@ -348,7 +368,7 @@ START_TEST(the_table_has_all_hosts)
         "  all 5 hosts          59000       2360    25.0    0.0 %\n",
         "  gap of a host              1.0 to 4.0 steps\n",
         "  age of a merge             250.0 ms\n",
-        "  last host to end           1 beta, 19.6 s longer than the others\n"};
+        "  last host to end           1 beta, 20.1 s after the others\n"};
     for (int i = 0; i < N(lines); i++)
         ck_assert_msg(strstr(is, lines[i]) != NULL, "'%s' is not in:\n%s", lines[i], is);
 }
@@ -398,10 +418,11 @@ START_TEST(the_progress_names_a_slow_host)
         put(k, k, k == 1 ? 30 : 2000, 20);
     peers[1].host = "beta";
     merge(3);
-    ck_assert_str_eq(whole_text(&w, line, sizeof line), "1 beta slow: 3/s");
+    ck_assert_str_eq(whole_text(&w, line, sizeof line), "3 hosts, slow: host 1 beta 3/s");
     peers[2].last = DESCANT_EVENT_LOST;
     merge(3);
-    ck_assert_str_eq(whole_text(&w, line, sizeof line), "2 of 3 hosts, 1 beta slow: 3/s");
+    ck_assert_str_eq(whole_text(&w, line, sizeof line),
+                     "2 of 3 hosts, slow: host 1 beta 3/s");
     peers[0].last = DESCANT_EVENT_LEFT;
     peers[0].values[SHOWN_ENDED] = 1;
     merge(3);
@@ -445,6 +466,7 @@ int main(void)
     tcase_add_test(all, states_follow_from_events);
     tcase_add_test(all, a_host_is_as_its_trainers);
     tcase_add_test(all, the_others_of_a_host);
+    tcase_add_test(all, a_trainer_goes_on_from_its_earlier_process);
     tcase_add_test(all, hosts_add_up);
     tcase_add_test(all, what_is_not_known_stays_unknown);
     tcase_add_test(all, a_slow_host_is_named);

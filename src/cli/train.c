@@ -4,6 +4,7 @@
  * and hands over. */
 #include "cli/cli.h"
 #include "data/data.h"
+#include "data/safetensors.h"
 #include "files/files.h"
 #include "link/mpi.h"
 #include "link/tcp.h"
@@ -163,6 +164,9 @@ static int check(const struct cli *cli, struct train_options *o, char *target)
 
     if (!o->data)
         return cli_bad_use(cli, "give --data, the files to train on");
+    if (strcmp(o->data, "-") == 0 && o->format == DATA_AUTO)
+        return cli_bad_use(cli, "--data -: stdin is read only once, so its format cannot "
+                                "be looked at before: give --format");
     if (!sizes_good(cli, "bottom", o->bottom) || !sizes_good(cli, "top", o->top))
         return CLI_BAD_USE;
     if (!files_there(cli, "data", o->data) ||
@@ -210,9 +214,9 @@ int cli_train(const struct cli *cli)
     struct train_result result = {.rank = -1};
     char *text = NULL, message[512], checkpoint[PATH_MAX];
     bool given[MOST_SETTINGS] = {false}, by_config[MOST_SETTINGS] = {false};
+    bool known[MOST_SETTINGS];
+    struct safetensors *resumed = NULL;
     const char *config = settings_config(cli), *plan = getenv("DESCANT_PLAN");
-    const struct option *model =
-        option_find(train_settings, n_train_settings, "model", 5);
     int status = CLI_DONE;
 
     if (settings_wants_help(cli)) {
@@ -228,9 +232,10 @@ int cli_train(const struct cli *cli)
     for (size_t k = 0; k < n_train_settings; k++)
         given[k] |= by_config[k];
     train_know_plan(&o);
-    if (o.resume && o.checkpoint && !given[model - train_settings])
-        saved_model(o.checkpoint, &o.model);
-    config_suit(&o, given);
+    memcpy(known, given, sizeof known);
+    if (status == CLI_DONE && o.resume && o.checkpoint)
+        resumed = saved_settings(o.checkpoint, &o, known);
+    config_suit(&o, known);
     if (status == CLI_DONE && !settings_mean(&o, given, message, sizeof message))
         status = cli_bad_use(cli, "%s", message);
     if (status == CLI_DONE && !trainers_good(cli, &o))
@@ -245,6 +250,7 @@ int cli_train(const struct cli *cli)
         status = train_run(&o, cli->out, cli->err, &result);
     if (status != CLI_DONE && result.rank < 0 && launcher_may_be_mpi(o.job))
         mpi_module_abort(status);
+    safetensors_close(resumed);
     free(text);
     return status;
 }

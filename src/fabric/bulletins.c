@@ -18,9 +18,15 @@ bool bulletin_is_good(const struct bulletin *b)
 {
     return b->steps <= MOST && b->rounds <= MOST && b->bytes <= MOST &&
            b->stall_ns <= MOST && b->wall_ns <= MOST && b->workers <= MOST &&
+           b->process <= MOST && b->depth <= MOST &&
            real_is_good(b->gap) && real_is_good(b->age_s) &&
            real_is_good(b->exchange_s) && real_is_good(b->distance) &&
            b->n_values <= DESCANT_VALUES;
+}
+
+bool bulletin_goes_on(const struct bulletin *kept, const struct bulletin *told)
+{
+    return told->process == kept->process || !told->depth || told->depth > kept->depth;
 }
 
 void bulletin_put(struct bulletin_slot *slot, int rank, const struct bulletin *bulletin,

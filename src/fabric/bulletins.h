@@ -11,6 +11,10 @@
 /* Numbers of 8 bytes alone: it travels and is kept as it is. */
 struct bulletin {
     uint64_t steps, rounds, bytes, stall_ns, wall_ns, workers;
+    uint64_t process;                   /* a number of its process; 0: not known */
+    /* The values go on from those of so many processes of this rank, this one among
+     * them; 0: from none, and they never will (descant_shown) */
+    uint64_t depth;
     double gap, age_s, exchange_s, distance;
     uint64_t n_values;
     double values[DESCANT_VALUES];      /* the program's own: any bits */
@@ -32,6 +36,11 @@ struct bulletin_slot {
 /* Whether a bulletin that came from another process can be used: its numbers can be added
  * up and divided. The program's values are not looked at. */
 bool bulletin_is_good(const struct bulletin *bulletin);
+
+/* Whether figures that a rank tells of itself replace those that are kept of it. Figures
+ * of another process wait until they go on from those that are kept, lest these be lost:
+ * then the rank is told what is kept. */
+bool bulletin_goes_on(const struct bulletin *kept, const struct bulletin *told);
 
 void bulletin_put(struct bulletin_slot *slot, int rank, const struct bulletin *bulletin,
                   uint64_t now_ns);

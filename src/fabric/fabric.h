@@ -224,7 +224,8 @@ struct fabric {
     void *figures_of;
     /* The others' last bulletins, n_bulletins slots, until close; NULL: none has come.
      * Set by start or poll, release; any thread reads, acquire. In shared memory they are
-     * all trainers', this one too; over a link those told to this one, by rank */
+     * all trainers', this one too; over a link those told to this one, by rank,
+     * and in its own slot what an earlier process of this rank had told last */
     struct bulletin_slot *_Atomic bulletins;
     int n_bulletins;
     bool star, hub;                     /* set by open: the last rank is a hub, and no

@@ -25,23 +25,32 @@ static void say_wait(const struct service *s, const struct descant_rows *batch)
             "ranks %s", batch->table->name, ranks);
 }
 
+/* A long wait counts while it lasts, lest it seem to be of the moment when it ends. */
+static void count_stall(struct service *s, const struct descant_rows *batch,
+                        uint64_t *counted, uint64_t now)
+{
+    if (batch->stalls)
+        owners_count(&s->stats.stall_ns, now - *counted);
+    *counted = now;
+}
+
 /* Until all answers are in the block. False: the service has failed. */
 static bool await(struct service *s, struct descant_rows *batch)
 {
     uint32_t missing = atomic_load(&batch->missing);
     uint64_t began = missing ? clock_now_ns() : 0, say = began + SAY_NS, now = began;
+    uint64_t counted = began;
 
     while (missing && !atomic_load(&s->status)) {
         futex_wait(&batch->missing, missing, now + LOOK_NS);
         now = clock_now_ns();
+        count_stall(s, batch, &counted, now);
         if (now >= say) {
             say_wait(s, batch);
             say = now + SAY_NS;
         }
         missing = atomic_load(&batch->missing);
     }
-    if (began)
-        owners_count(&s->stats.stall_ns, now - began);
     return missing == 0;
 }
 
@@ -104,6 +113,7 @@ static struct descant_rows *take(struct service *s, size_t n, size_t width)
     if (batch) {
         atomic_store(&batch->missing, 0);
         atomic_store(&batch->held, 1);
+        batch->stalls = false;
         if (reserve(batch, n ? n : 1, width))
             return batch;
         batch_let_go(s, batch);
@@ -234,15 +244,15 @@ static void put_gradients(unsigned char *to, const struct descant_rows *batch,
 
 /* A push waits while too many bytes are on their way. The owners that take none are not
  * known here: the bytes are counted for all of them together. */
-static void wait_for_room(struct service *s)
+static void wait_for_room(struct service *s, const struct descant_rows *batch)
 {
     uint32_t rung = atomic_load(&s->unqueued);
-    uint64_t began = 0, say = 0, now = 0;
+    uint64_t counted = 0, say = 0, now = 0;
 
     while (atomic_load(&s->queued) > ASKS_QUEUED && !atomic_load(&s->status)) {
         now = clock_now_ns();
-        if (!began) {
-            began = now;
+        if (!say) {
+            counted = now;
             say = now + SAY_NS;
         } else if (now >= say) {
             log_say(&s->log, DESCANT_WARNING,
@@ -252,10 +262,9 @@ static void wait_for_room(struct service *s)
         }
         service_wake(s);
         futex_wait(&s->unqueued, rung, now + LOOK_NS);
+        count_stall(s, batch, &counted, clock_now_ns());
         rung = atomic_load(&s->unqueued);
     }
-    if (began)
-        owners_count(&s->stats.stall_ns, clock_now_ns() - began);
 }
 
 /* Posts a push, and steps copies by its gradients as they travel, so that they step as
@@ -521,7 +530,7 @@ descant_status batch_push(struct service *s, struct descant_rows *batch,
                                   .copies = copies_of(s, batch->table)};
 
     owners_count(&s->stats.pushed, batch->n);
-    wait_for_room(s);
+    wait_for_room(s, batch);
     gate_in(s);
     bool pushed = push(&pushes);
     gate_out(s);

@@ -110,6 +110,7 @@ static bool let_all_go(struct service *s, int rank, bool *lost)
     struct moves *m = s->moves;
     struct owners_peer *peer = &s->peers[rank];
     bool good = true;
+    int had = 0, taken = 0;
 
     *lost = false;
     peer->generation += !peer->generation;      /* it has died before it came */
@@ -117,15 +118,23 @@ static bool let_all_go(struct service *s, int rank, bool *lost)
     m->plan = m->routes = m->heard = true;
     for (int slice = 0; good && slice < OWNED_SLICES; slice++) {
         struct moving *of = &m->slices[slice];
-        if (s->map.owner[slice] == rank && !m->owner_is[slice])
+        bool its = s->map.owner[slice] == rank;
+        if (its && !m->owner_is[slice])
             m->owner_is[slice] = peer->generation;
         of->says = of->says == rank ? NOBODY : of->says;
         of->claims = of->claims == rank ? NOBODY : of->claims;
         of->unsure |= of->giver == rank && s->map.shut[slice] && !peer->ended;
         good = moves_settle(s, slice) && let_go(s, slice, rank);
+        had += its;
+        taken += its && s->map.owner[slice] == s->rank;
         *lost |= !(m->follow_s > 0) && s->map.owner[slice] == rank &&
                  moves_orphan(s, slice);
     }
+    if (taken && !s->done)
+        log_say(&s->log, DESCANT_WARNING,
+                "rank %d has gone: this rank has taken %d of the %d parts of rows that "
+                "it owned, from replicas that were at most %g s old", rank, taken, had,
+                m->follow_s);
     return good;
 }
 

@@ -87,6 +87,8 @@ struct descant_rows {
     size_t buckets;                     /* room of first */
     _Atomic uint32_t missing;           /* asks without an answer; a futex */
     _Atomic uint32_t held;              /* by so many: see above */
+    bool stalls;                        /* the caller makes steps, and its waits for this
+                                           batch are stall; the caller's */
 };
 
 enum owners_op_kind {

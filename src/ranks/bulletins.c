@@ -6,12 +6,17 @@
  *      too: when the lowest leaves or dies, the next one knows what all have done, also
  *      the ranks that have gone by then. Where the link is fixed rank 0 stays to the end,
  *      and is told alone. A hub is told, too, and tells nobody.
- *   2. A bulletin has no answer. A lost one is followed by the next, and no rank waits
- *      for one, counts one, or decides by one.
+ *   2. A bulletin has no answer but that of rule 4. A lost one is followed by the next,
+ *      and no rank waits for one, counts one, or decides by one.
  *   3. A rank also tells before its final exchange arrives, and before it leaves: words
  *      of one rank are heard in order, so the coordinator has the last figures of all
  *      ranks before it closes the last round.
- *   4. A rank sends at most two words of sizeof(struct ranks_word) and sizeof(struct
+ *   4. A rank that comes again begins with figures at 0. Its first bulletin is answered
+ *      with the last one that its earlier process told. It goes on from that (depth), and
+ *      until it does, the old one stays. So what a dead process has done is not lost, and
+ *      is not counted twice. The same answer has the figures of ranks that are not there,
+ *      of a few where many have gone.
+ *   5. A rank sends at most two words of sizeof(struct ranks_word) and sizeof(struct
  *      bulletin) bytes a second, less than 1 KB, and less often among more than 100
  *      ranks, so that the lowest hears 100 a second. A receiver that takes no words is
  *      not sent more.
@@ -23,30 +28,94 @@
 #include <string.h>
 
 enum { TOLD = 2, OUT_MOST = 8 };        /* ranks, and a hub; words on their way to one */
+#define SOON_NS (BULLETIN_NS / 4)       /* until a program goes on from earlier figures */
 #define SHARE_NS UINT64_C(10000000)     /* of a rank's time at the lowest one */
 
-void ranks_bulletins_hear(struct ranks *m, int from, const struct ranks_word *word)
+/* NULL: no memory. */
+static struct bulletin_slot *slots_of(struct ranks *m)
 {
     struct fabric *f = &m->f;
     struct bulletin_slot *slots =
         atomic_load_explicit(&f->bulletins, memory_order_relaxed);
-    struct bulletin bulletin;
 
-    if (!slots) {
-        slots = memory_take_array((size_t)m->place.size, sizeof *slots);
-        if (!slots)
-            return;
+    if (slots)
+        return slots;
+    slots = memory_take_array((size_t)m->place.size, sizeof *slots);
+    if (slots)
         f->n_bulletins = m->place.size;
-        atomic_store_explicit(&f->bulletins, slots, memory_order_release);
-    }
-    memcpy(&bulletin, word + 1, sizeof bulletin);
-    bulletin_put(&slots[from], from, &bulletin, m->now_ns);
+    atomic_store_explicit(&f->bulletins, slots, memory_order_release);
+    return slots;
 }
 
 static bool is_there(const struct ranks *m, int rank)
 {
     return m->place.fixed ||
            (m->members[rank] && m->peers[rank].generation == m->members[rank]);
+}
+
+static void send(struct ranks *m, int to, int of, const struct bulletin *bulletin)
+{
+    uint64_t refers = of == m->f.rank ? 0 : (uint64_t)of + 1;
+
+    if (m->peers[to].words_out < OUT_MOST)
+        ranks_tell(m, to, (struct ranks_word){.what = WORD_BULLETIN, .refers = refers},
+                   bulletin, sizeof *bulletin);
+}
+
+/* Tells a rank that has come what is kept of ranks that are not there. */
+static void send_gone(struct ranks *m, int to, const struct bulletin_slot *slots)
+{
+    struct bulletin kept;
+    uint64_t heard_ns;
+    int rank;
+
+    for (int k = 0; k < m->place.size; k++)
+        if (k != to && k != m->f.rank && !is_there(m, k) &&
+            bulletin_get(&slots[k], &kept, &rank, &heard_ns))
+            send(m, to, k, &kept);
+}
+
+/* Another rank has this one's figures, maybe of this very process, or of one that came
+ * before another one that has told its own. */
+static void hear_own(struct ranks *m, struct bulletin_slot *slot,
+                     const struct bulletin *told)
+{
+    struct bulletin own = {0}, known = {0};
+    uint64_t heard_ns;
+    int rank;
+
+    if (m->f.figures)
+        m->f.figures(m->f.figures_of, &own);
+    bulletin_get(slot, &known, &rank, &heard_ns);
+    if (told->process == own.process || told->depth < own.depth ||
+        told->depth <= known.depth)
+        return;
+    bulletin_put(slot, m->f.rank, told, m->now_ns);
+    m->bulletin_ns = m->now_ns + SOON_NS;
+}
+
+void ranks_bulletins_hear(struct ranks *m, int from, const struct ranks_word *word)
+{
+    int of = word->refers ? (int)word->refers - 1 : from, rank;
+    struct bulletin_slot *slots = slots_of(m);
+    struct bulletin told, kept = {0};
+    uint64_t heard_ns;
+
+    memcpy(&told, word + 1, sizeof told);
+    if (!slots)
+        return;
+    if (of == m->f.rank) {
+        hear_own(m, &slots[of], &told);
+        return;
+    }
+    bool known = bulletin_get(&slots[of], &kept, &rank, &heard_ns);
+    bool another = !known || told.process != kept.process;
+    if (of == from && another)
+        send_gone(m, from, slots);
+    if (of == from && known && !bulletin_goes_on(&kept, &told))
+        send(m, from, of, &kept);
+    else if (of == from || (another && told.depth > kept.depth))
+        bulletin_put(&slots[of], of, &told, m->now_ns);
 }
 
 /* The ranks to tell; *all: how many ranks tell. */
@@ -83,9 +152,7 @@ void ranks_bulletins_tell(struct ranks *m)
     if (n)
         m->f.figures(m->f.figures_of, &own);
     for (int i = 0; i < n; i++)
-        if (m->peers[to[i]].words_out < OUT_MOST)
-            ranks_tell(m, to[i], (struct ranks_word){.what = WORD_BULLETIN}, &own,
-                       sizeof own);
+        send(m, to[i], m->f.rank, &own);
 }
 
 void ranks_bulletins_fini(struct ranks *m)

@@ -366,6 +366,8 @@ static bool bulletin(const struct check *c)
     struct bulletin b;
 
     memcpy(&b, c->word + 1, sizeof b);
+    if (c->word->refers > (uint64_t)c->facts->place->size)
+        return refuse(c, "figures of rank %" PRIu64, c->word->refers - 1);
     return bulletin_is_good(&b) ||
            refuse(c, "figures of %" PRIu64 " steps, %" PRIu64 " rounds, %" PRIu64
                   " values, with a gap of %g", b.steps, b.rounds, b.n_values, b.gap);

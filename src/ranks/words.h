@@ -7,7 +7,7 @@
 #include "ranks/ledger.h"
 
 enum {
-    RANKS_PROTOCOL = 22,        /* of the words and pieces between ranks */
+    RANKS_PROTOCOL = 23,        /* of the words and pieces between ranks */
     RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
@@ -33,7 +33,7 @@ enum ranks_what {
                            that was told to end */
     WORD_ROWS_NONE, WORD_ROWS_LACK,     /* rows.c */
     WORD_AGREE, WORD_AGREE_HAVE, WORD_AGREED,   /* agree.c */
-    WORD_BULLETIN,      /* its figures; struct bulletin follows (bulletins.c) */
+    WORD_BULLETIN,      /* figures; struct bulletin follows (bulletins.c) */
     WORD_ITEMS, WORD_DEAL       /* leases.h; struct ranks_items and its runs follow */
 };
 
@@ -63,7 +63,8 @@ struct ranks_word {
                                    finish; ALIVE: its sender was told to end. bad: HERE;
                                    MEMBERS: `source` was told to end */
     uint64_t refers;            /* HERE: the series of the round whose result is the
-                                   sender's reference */
+                                   sender's reference. BULLETIN: the rank whose figures
+                                   follow + 1; 0: the sender's own */
     uint32_t encoded;           /* GO: the mean is sent as the plan's wire says */
     uint32_t round;
     int32_t source;             /* GO: of a state; -1: of a mean without a good

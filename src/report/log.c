@@ -213,17 +213,20 @@ static bool add_host(struct reading *r, json_t *line, int number)
     return add_point_to(r, &host->curve, &point);
 }
 
-/* A line about all hosts follows the first host's interval, whose speed was that host's
- * alone. After the last interval there is no speed. */
+/* A line about all hosts follows the first host's interval, whose speed and examples were
+ * that host's alone. After the last interval there is no speed. Older logs lack the
+ * examples that belong to the interval's. */
 static bool add_whole(struct reading *r, json_t *line)
 {
-    double rate = number(line, "examples_per_s");
+    double rate = number(line, "examples_per_s"), all = number(line, "examples_all");
     struct report_point *last = interval_before(r->run, NULL);
 
     if (last && (isfinite(rate) || r->given != (size_t)(last - r->run->points))) {
         last->at[REPORT_RATE] = rate;
         r->given = (size_t)(last - r->run->points);
     }
+    if (last && all >= last->at[REPORT_EXAMPLES])
+        last->at[REPORT_EXAMPLES] = all;
     return add_host(r, line, REPORT_ALL_HOSTS);
 }
 

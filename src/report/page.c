@@ -276,6 +276,7 @@ static json_t *hosts_of(struct page *p, const struct report_run *run)
         set(p, row, "stall", figure_text(SHARE, of_host(host, "stall_share")));
         set(p, row, "gap", figure_text(STEPS, of_host(host, "gap")));
         double age_ms = 1e3 * of_host(host, "age_s");
+        set(p, row, "served", figure_text(COUNT, of_host(host, "rows_served")));
         set(p, row, "age", age_ms < 1000 ? json_sprintf("%.1f ms", age_ms)
                                          : figure_text(TIME, age_ms / 1e3));
         add(p, rows, row);
@@ -310,6 +311,10 @@ static json_t *run_of(struct page *p, int r)
                                          run, set_name, sizeof set_name)));
     set(p, of, "figures", figures_of(p, run));
     set(p, of, "many_hosts", json_boolean(run->n_hosts > 0));
+    bool owned = false;         /* rows have owners, which serve them */
+    for (size_t k = 0; k < run->n_hosts; k++)
+        owned |= isfinite(of_host(&run->hosts[k], "rows_served"));
+    set(p, of, "owned", json_boolean(owned));
     set(p, of, "hosts", hosts_of(p, run));
     return of;
 }

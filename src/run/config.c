@@ -179,6 +179,11 @@ static const struct use *against(const char *name, const struct train_options *o
     return found;
 }
 
+bool config_matters(const struct train_options *o, const char *name)
+{
+    return !against(name, o);
+}
+
 static bool is_given(const bool *given, const char *name)
 {
     return given[named(name) - train_settings];

@@ -97,6 +97,9 @@ bool config_read(const char *path, struct train_options *o, bool *given, char **
  * that have owners. `given` as config_read fills it; call this before config_means. */
 void config_suit(struct train_options *o, const bool *given);
 
+/* Whether the setting has a meaning with the model, optimizers and format of these. */
+bool config_matters(const struct train_options *o, const char *name);
+
 /* Whether all settings that were given have a meaning for the model, the optimizers and
  * the format: that of the options or, where that is auto, the one found; AUTO: not known
  * yet. False: message names the setting without a meaning, and its use. */

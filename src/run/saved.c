@@ -99,18 +99,30 @@ static descant_status open_named(struct safetensors **out, const char *path,
                     why, previous);
 }
 
-void saved_model(const char *path, int *model)
+/* Settings that make a model and its steps what they are. */
+static const char *const of_model[] = {
+    "model", "rows", "table-memory", "rows-admit", "rows-unused", "width", "bottom",
+    "top", "batch", "optimizer", "table-optimizer", "lr", "table-lr", "momentum", "beta1",
+    "beta2", "epsilon", "beta", "l1", "l2"};
+
+struct safetensors *saved_settings(const char *path, struct train_options *options,
+                                   bool *known)
 {
-    const struct option *s = option_find(train_settings, n_train_settings, "model", 5);
     /* of another rank than the one that owns rows: no shard need be there */
     struct checkpoint c = {.path = path, .owner = -1, .owners = 1};
+    char message[256];
 
     if (checkpoint_open(&c, false) != DESCANT_OK)
-        return;                 /* resume.c logs the failure */
-    const char *text = safetensors_text(c.file, "model");
-    int found = text ? option_choice(s->choices, text) : -1;
-    *model = found >= 0 ? found : *model;
-    checkpoint_close(&c);
+        return NULL;            /* resume.c logs the failure */
+    for (size_t k = 0; k < sizeof of_model / sizeof *of_model; k++) {
+        const struct option *s = option_find(train_settings, n_train_settings,
+                                             of_model[k], strlen(of_model[k]));
+        const char *text = safetensors_text(c.file, s->name);
+        if (text && (*text || s->type == OPTION_TEXT) && !known[s - train_settings])
+            known[s - train_settings] =
+                option_parse(s, text, options, message, sizeof message);
+    }
+    return c.file;
 }
 
 /* A failure leaves *saved empty, so that saved_close may be called all the same. */

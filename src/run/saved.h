@@ -24,9 +24,12 @@ descant_status saved_open(struct saved *saved, const char *path, const struct lo
 /* The same, with the state of the tables' optimizer. */
 descant_status saved_open_all(struct saved *saved, const char *path,
                               const struct log *log);
-/* Sets the options to the kind of a checkpoint's model, to go on with it; does nothing
- * where the file does not tell the kind. */
-void saved_model(const char *path, int *model);
+/* Sets the options that make the model and its optimizers what they are to those of a
+ * checkpoint, to go on with it, but for those that are `known`, by the places of
+ * train_settings; the others become known. Texts point into the file, which the caller
+ * closes; NULL: there is none, and nothing is set. */
+struct safetensors *saved_settings(const char *path, struct train_options *options,
+                                   bool *known);
 void saved_close(struct saved *saved);
 /* The shape and the format of the data that a checkpoint's model was trained on. *format
  * stays if the file has none, and becomes AUTO if the file's is unknown. False: descant

@@ -237,7 +237,8 @@ static descant_status check_rows(struct shard *shard, const struct shards *s, in
         records->n_dims != 2 || records->dims[0] != shard->n ||
         records->dims[1] > MOST_RECORD || (shape && records->dims[1] != shape->record))
         return log_fail(log, DESCANT_CORRUPT,
-                        "%s: its rows and records do not fit to the model", shard->path);
+                        "%s: its rows and records do not fit to the model, as with "
+                        "another --width or --table-optimizer", shard->path);
     shard->record = records->dims[1];
     shard->records = records->data;
     if (s->rows && shard->n != s->rows[k])

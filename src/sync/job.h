@@ -133,6 +133,11 @@ struct descant {
                                            stats */
     _Atomic uint64_t started_ns;        /* written by start, read by stats and by the
                                            shadow */
+    /* as bulletin.depth. taken: descant_shown sets it, the next descant_show takes it;
+     * relaxed, for one thread of the program's calls both. depth: that one sets it behind
+     * the values; release, acquire */
+    _Atomic uint64_t taken, depth;
+    uint64_t process;                   /* as bulletin.process; set by start */
 };
 
 /* sync_rate: a round may begin once the bytes moved before are paid for, at `rate` bytes

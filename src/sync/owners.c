@@ -570,6 +570,7 @@ descant_status descant_rows_wait(struct descant *job, struct descant_rows *batch
                           "descant_rows_wait: no batch, or nowhere to put its rows");
     if (status != DESCANT_OK)
         return status;
+    batch->stalls = workers_has_me(&job->workers);
     float *rows = batch_wait(&job->owners.service, batch);
     if (!rows)
         return owners_lost(job, DESCANT_ENDED);
@@ -595,6 +596,7 @@ descant_status descant_rows_push(struct descant *job, struct descant_rows *batch
                     : log_fail(&job->log, DESCANT_INVALID,
                                "descant_rows_push: the rate is %g", rate);
     }
+    batch->stalls = workers_has_me(&job->workers);
     status = batch_push(&job->owners.service, batch, gradients, step);
     return status == DESCANT_OK ? status : owners_lost(job, status);
 }

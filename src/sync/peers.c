@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MOST 1e18               /* fabric/bulletins.c takes no larger number */
 
@@ -18,6 +19,7 @@ static void own_bulletin(void *of, struct bulletin *own)
 {
     struct descant *job = of;
     struct descant_stats s = {0};
+    uint64_t depth = atomic_load_explicit(&job->depth, memory_order_acquire);
 
     descant_stats(job, &s);
     *own = (struct bulletin){
@@ -27,6 +29,8 @@ static void own_bulletin(void *of, struct bulletin *own)
         .stall_ns = s.stall_ns,
         .wall_ns = (uint64_t)(number(s.wall_s) * 1e9),
         .workers = (uint64_t)job->workers_wanted,
+        .process = job->process,
+        .depth = depth,
         .gap = number(s.gap_mean),
         .age_s = number(s.age_s),
         .exchange_s = number(s.exchange_p99_s),
@@ -41,6 +45,7 @@ void peers_tell(struct descant *job)
 {
     if (job->hub)               /* which has none */
         return;
+    job->process = (rng_mixed(clock_now_ns() ^ (uint64_t)getpid() << 44) >> 4) | 1;
     job->fabric->figures_of = job;
     job->fabric->figures = own_bulletin;
 }
@@ -57,6 +62,36 @@ descant_status descant_show(struct descant *job, const double *values, size_t n)
     for (size_t i = 0; i < n; i++)
         atomic_store_explicit(&job->shown[i], values[i], memory_order_relaxed);
     atomic_store_explicit(&job->n_shown, (uint32_t)n, memory_order_release);
+    atomic_store_explicit(&job->depth,
+                          atomic_load_explicit(&job->taken, memory_order_relaxed),
+                          memory_order_release);
+    return DESCANT_OK;
+}
+
+descant_status descant_shown(struct descant *job, double *values, size_t room, size_t *n)
+{
+    struct bulletin b = {0};
+    uint64_t heard_ns;
+    int rank;
+
+    if (job == NULL || *job->parent == 0)
+        return job_check(job, JOB_OPEN, "descant_shown");
+    if (n == NULL || (values == NULL && room > 0))
+        return log_fail(&job->log, DESCANT_INVALID, "descant_shown: nowhere to put it");
+    const struct fabric *f = job->fabric;
+    const struct bulletin_slot *slots =
+        atomic_load_explicit(&f->bulletins, memory_order_acquire);
+    /* on one machine it is this process's own */
+    bool told = f->many_hosts && slots && f->rank < f->n_bulletins &&
+                bulletin_get(&slots[f->rank], &b, &rank, &heard_ns) &&
+                rank == f->rank && bulletin_is_good(&b) && b.process != job->process;
+    uint64_t depth = told ? b.depth + 1 : 1;
+    *n = told ? b.n_values : 0;
+    for (size_t i = 0; i < *n && i < room; i++)
+        values[i] = b.values[i];
+    atomic_store_explicit(&job->taken, depth, memory_order_relaxed);
+    if (atomic_load_explicit(&job->n_shown, memory_order_relaxed) == 0)
+        atomic_store_explicit(&job->depth, 1, memory_order_release);
     return DESCANT_OK;
 }
 

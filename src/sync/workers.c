@@ -92,6 +92,11 @@ struct worker *workers_mine(struct workers *w)
     return mine.slot;
 }
 
+bool workers_has_me(const struct workers *w)
+{
+    return pthread_getspecific(w->key) != NULL;
+}
+
 void workers_leave(struct workers *w)
 {
     struct worker *slot = pthread_getspecific(w->key);

@@ -40,6 +40,7 @@ descant_status workers_init(struct workers *w, const struct log *log);
 void workers_fini(struct workers *w);
 
 struct worker *workers_mine(struct workers *w);     /* registers; NULL: too many */
+bool workers_has_me(const struct workers *w);       /* the calling thread */
 void workers_leave(struct workers *w);              /* the calling thread */
 /* t: the steps of all workers, also of those that left */
 uint64_t workers_steps(struct workers *w);

@@ -71,6 +71,9 @@ struct seat {
         rounds, missed, own_steps, rows_sent, rows_waiting, rows_age_s, rows_stall_ns,
         rows_served;
     struct cell cells[BOARD_WORKERS];
+    /* what an earlier process of this rank has done, whose machine's board is gone; its
+       trainer writes. In the sums of the job, not in those of the board */
+    struct cell earlier;
 };
 
 struct board {

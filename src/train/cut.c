@@ -95,6 +95,26 @@ enum cut_state cut_judge(const struct cut_order *order, const struct cut_ranks *
            : parts == r->parts ? CUT_SETTLED : CUT_MISSING;
 }
 
+/* A shard that was not written is the nearest reason; a rank that took the first one for
+ * dead is named where none has gone. */
+enum cut_fault cut_fault(const struct cut_order *order, const struct cut_ranks *r,
+                         int *who)
+{
+    for (*who = 0; *who < r->n; ++*who)
+        if (order->cut && r->marks[*who].failed == order->cut)
+            return CUT_FAULT_SHARD;
+    for (*who = 0; *who < r->n; ++*who) {
+        enum cut_stand stand = r->marks[*who].stand;
+        bool was_there = stand == CUT_THERE || stand == CUT_FINISHED;
+        if (r->lost[*who] && (was_there || r->owns[*who]))
+            return CUT_FAULT_GONE;
+    }
+    for (*who = 0; *who < r->n; ++*who)
+        if (order->cut && r->marks[*who].gone >= order->cut)
+            return CUT_FAULT_DEAD;
+    return CUT_FAULT_ORDER;
+}
+
 bool cut_all_know(const struct cut_ranks *r, int me)
 {
     for (int k = 0; k < r->n; k++)

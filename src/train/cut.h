@@ -127,6 +127,12 @@ struct cut_ranks {
  * marks finds it again. */
 enum cut_state cut_judge(const struct cut_order *order, const struct cut_ranks *ranks,
                          int *who);
+/* Why the cut that was ordered last has failed, as a rank has said it or is seen to have
+ * gone; ORDER: neither, and the order was lost, or another rank led meanwhile. */
+enum cut_fault { CUT_FAULT_SHARD, CUT_FAULT_GONE, CUT_FAULT_DEAD, CUT_FAULT_ORDER };
+
+enum cut_fault cut_fault(const struct cut_order *order, const struct cut_ranks *ranks,
+                         int *who);
 /* Whether rank `me`, the first one, may go: no other rank is there that does not know
  * that there are no more cuts. */
 bool cut_all_know(const struct cut_ranks *ranks, int me);

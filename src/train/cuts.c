@@ -76,6 +76,7 @@ struct cuts {
     uint64_t cut;                       /* that the other thread waits for; 0: it has its
                                            outcome, */
     enum cut_state outcome;             /* this, */
+    enum cut_fault fault;               /* where it has failed: so, */
     int who;                            /* by that rank, */
     uint64_t rows[CUT_RANKS];           /* with these rows of each shard, */
     int n_shards;
@@ -339,10 +340,28 @@ static bool follow(struct cuts *c, enum cut_act act)
 
 /* --- the first rank --- */
 
-static void tell(struct cuts *c, enum cut_state state, int who)
+static struct cut_ranks ranks_of(struct cuts *c)
 {
+    struct cut_ranks ranks = {.marks = c->view.marks, .lost = c->lost, .owns = c->owns,
+                              .n = CUT_RANKS, .finished = goes(c) >= GOES_FINISHES};
+
+    for (int k = 0; k < CUT_RANKS; k++) {
+        c->lost[k] = rank_is(&c->t->lost, k);
+        c->owns[k] = c->parts[k] > 0;
+        ranks.parts += (uint64_t)c->parts[k];
+    }
+    return ranks;
+}
+
+static void tell(struct cuts *c, enum cut_state state)
+{
+    const struct cut_ranks ranks = ranks_of(c);
+    int who;
+    enum cut_fault fault = cut_fault(&c->given, &ranks, &who);
+
     pthread_mutex_lock(&c->mutex);
     c->outcome = state;
+    c->fault = fault;
     c->who = who;
     c->n_shards = 0;
     for (int k = 0; k < CUT_RANKS; k++)
@@ -383,7 +402,7 @@ static bool settle_lead(struct cuts *c)
     }
     chair.ordered = c->given.cut;
     if (cut_gives_up(&chair))
-        tell(c, CUT_FAILED, c->t->rank);
+        tell(c, CUT_FAILED);
     c->leads = chair.first;
     c->others = false;
     return !begins || give_order(c);
@@ -420,14 +439,8 @@ static bool give_changed(struct cuts *c)
 
 static enum cut_state judge(struct cuts *c, int *who)
 {
-    struct cut_ranks ranks = {.marks = c->view.marks, .lost = c->lost, .owns = c->owns,
-                              .n = CUT_RANKS, .finished = goes(c) >= GOES_FINISHES};
+    const struct cut_ranks ranks = ranks_of(c);
 
-    for (int k = 0; k < CUT_RANKS; k++) {
-        c->lost[k] = rank_is(&c->t->lost, k);
-        c->owns[k] = c->parts[k] > 0;
-        ranks.parts += (uint64_t)c->parts[k];
-    }
     return cut_judge(&c->given, &ranks, who);
 }
 
@@ -460,7 +473,7 @@ static bool lead(struct cuts *c)
     if (!give_order(c))
         return false;
     if (given->done == cut)
-        tell(c, state, who);
+        tell(c, state);
     return true;
 }
 
@@ -607,6 +620,21 @@ descant_status cuts_start(struct trainer *t)
 
 /* --- orders --- */
 
+static descant_status say_fault(const struct trainer *t, enum cut_fault fault, int who)
+{
+    static const char *const faults[] = {
+        [CUT_FAULT_SHARD] = "could not write its shard, and has said why",
+        [CUT_FAULT_GONE] = "has gone; the next checkpoint is of the ranks that are there",
+        [CUT_FAULT_DEAD] = "has taken this rank for dead"};
+
+    if (fault == CUT_FAULT_ORDER)
+        return log_fail(&t->log, DESCANT_SYSTEM,
+                        "no checkpoint is written: its order was lost with a rank that "
+                        "has gone, or another rank has led meanwhile");
+    return log_fail(&t->log, DESCANT_SYSTEM, "no checkpoint is written: rank %d %s", who,
+                    faults[fault]);
+}
+
 descant_status cuts_make(struct trainer *t, struct shards *s)
 {
     struct cuts *c = t->cuts;
@@ -621,6 +649,7 @@ descant_status cuts_make(struct trainer *t, struct shards *s)
     bool ended = c->cut != 0;
     const char *why = c->why[0] ? c->why : "the ranks that own rows are not all there";
     enum cut_state outcome = c->outcome;
+    enum cut_fault fault = c->fault;
     int who = c->who;
     pthread_mutex_unlock(&c->mutex);
     s->rows = c->rows;
@@ -629,12 +658,7 @@ descant_status cuts_make(struct trainer *t, struct shards *s)
     if (ended)
         return log_fail(&t->log, DESCANT_ENDED,
                         "no checkpoint is written: %s", why);
-    return outcome == CUT_WRITTEN
-               ? DESCANT_OK
-               : log_fail(&t->log, DESCANT_SYSTEM,
-                          "no checkpoint is written: rank %d could not write its shard, "
-                          "and has said why, or has gone, or has taken this rank for "
-                          "dead", who);
+    return outcome == CUT_WRITTEN ? DESCANT_OK : say_fault(t, fault, who);
 }
 
 void cuts_tidy(struct trainer *t, uint64_t last, const uint64_t *kept)

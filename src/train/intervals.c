@@ -147,7 +147,8 @@ static void log_host(struct trainer *t, const struct host_figures *h, double sec
 }
 
 /* Lines of the kinds whole and host, which others than the first host do not write. Their
- * figures are of this start, and not of the interval, but for examples_per_s. */
+ * figures are of this start, and not of the interval, but for examples_per_s, and
+ * examples_all, which has those of the run that was resumed, too. */
 void train_log_whole(struct trainer *t, double seconds)
 {
     const struct whole *w = &t->whole;
@@ -168,6 +169,7 @@ void train_log_whole(struct trainer *t, double seconds)
     json_int(&json, "hosts", (int64_t)w->n);
     json_int(&json, "hosts_at_work", w->at_work);
     json_int(&json, "examples", (int64_t)w->seen.n);
+    json_int(&json, "examples_all", (int64_t)whole_sum(t).n);
     json_real(&json, "loss", metrics_logloss(&w->seen));
     json_real(&json, "ne", metrics_entropy(&w->seen));
     json_real(&json, "examples_per_s", w->at_work ? w->lately : (double)NAN);

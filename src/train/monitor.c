@@ -298,6 +298,7 @@ static void *wait_for_others(void *of)
 
     while (rest(t, TICK_NS)) {
         double s = figures_seconds(t);
+        whole_show(t);          /* since when it waits */
         if (!others_is_first(t) || !board_reports(t->board, t->seat))
             continue;
         if (progress_due(&t->progress) && whole_look(t)) {

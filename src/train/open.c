@@ -58,6 +58,7 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     const struct train_options *o = t->options;
     struct descant_options options = descant_options_default();
     struct descant_members members;
+    size_t n_shown;
 
     options.job = address;
     options.plan = o->plan_controls ? "none" : o->sync;
@@ -87,6 +88,8 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     t->hosts = members.hosts;
     t->local_rank = members.local_rank;
     t->deals = t->hosts > 1 || o->over_tcp;
+    if (t->deals)               /* figures of an earlier process are kept for this one */
+        descant_shown(t->job, NULL, 0, &n_shown);
     if (t->local_rank < 0 || t->local_rank >= BOARD_SEATS)
         return log_fail(&t->log, DESCANT_BAD_RANK,
                         "rank %d: a machine has room for %d trainers", members.rank,

@@ -12,6 +12,8 @@
  * were. A trainer that leaves is no member at once, but the events' thread may say so
  * only at its next look: until then the members that are left seem to be told, all of
  * them. So all count as told once they have been for longer than that.
+ * Where others have finished that were not told, all data is dealt, and they wait for
+ * this trainer: it finishes with them.
  *
  * The first host writes the model, evaluates and reports. Once it has left, or was told
  * and is lost, the lowest rank that has not does. A host that has died untold is awaited:
@@ -50,8 +52,11 @@ static void set_rank(struct rank_bits *bits, int rank, bool on)
         atomic_fetch_and_explicit(&bits->word[rank / 64], ~bit, RELAXED);
 }
 
-enum term_end term_judge(enum term term, bool told, int members, int others_told)
+enum term_end term_judge(enum term term, bool told, int members, int others_told,
+                         bool others_wait)
 {
+    if (told && others_wait && term != TERM_ENDS_RUN)
+        return TERM_END_ALL;
     if (term == TERM_ENDS_RUN || (told && others_told + 1 >= members))
         return TERM_END_SIGNAL;
     return term == TERM_LEAVES && told ? TERM_END_LEFT : TERM_END_ALL;
@@ -104,12 +109,17 @@ static void hear_told(struct trainer *t, const struct descant_event *event)
 bool others_hear(struct trainer *t, const struct descant_event *event)
 {
     bool was_told = rank_is(&t->told, event->rank);
+    bool was_lost = rank_is(&t->lost, event->rank);
     bool lost = event->kind == DESCANT_EVENT_LOST ||
                 event->kind == DESCANT_EVENT_UNFINISHED ||
                 event->kind == DESCANT_EVENT_LEFT;
 
+    bool finished = event->kind == DESCANT_EVENT_FINISHED;
+
     if (lost || event->kind == DESCANT_EVENT_JOINED)
         set_rank(&t->lost, event->rank, lost);
+    if (lost || finished || event->kind == DESCANT_EVENT_JOINED)
+        set_rank(&t->waits, event->rank, finished && !was_told);
     switch (event->kind) {
     case DESCANT_EVENT_TOLD:
         hear_told(t, event);
@@ -117,7 +127,10 @@ bool others_hear(struct trainer *t, const struct descant_event *event)
     case DESCANT_EVENT_JOINED:
         set_rank(&t->told, event->rank, false);
         set_rank(&t->gone, event->rank, false);
-        return false;
+        if (was_lost)
+            log_say(&t->log, DESCANT_WARNING, "trainer %d has come again: %d take part",
+                    event->rank, event->members);
+        return was_lost;
     case DESCANT_EVENT_LEFT:            /* it was told, if it has not said so yet */
         set_rank(&t->gone, event->rank, t->term == TERM_LEAVES);
         return true;
@@ -225,6 +238,15 @@ static int others_told(const struct trainer *t)
     return n;
 }
 
+static bool others_wait(const struct trainer *t)
+{
+    uint64_t any = 0;
+
+    for (int k = 0; k < RANK_BITS / 64; k++)
+        any |= atomic_load_explicit(&t->waits.word[k], RELAXED);
+    return any;
+}
+
 enum term_end others_end(struct trainer *t)
 {
     uint64_t began_ns = clock_now_ns(), all_ns = 0;
@@ -234,7 +256,8 @@ enum term_end others_end(struct trainer *t)
             others_tell(t);
         uint64_t told_ns = atomic_load(&t->told_ns);
         enum term_end end =
-            term_judge(t->term, told_ns > 0, members_now(t), others_told(t));
+            term_judge(t->term, told_ns > 0, members_now(t), others_told(t),
+                       others_wait(t));
         uint64_t now = clock_now_ns(), since_ns = told_ns ? told_ns : began_ns;
         all_ns = end != TERM_END_SIGNAL ? 0 : all_ns ? all_ns : now;
         if (term_known(t->term, end, now - since_ns, now - all_ns))

@@ -26,15 +26,25 @@ static uint64_t number_of(const struct safetensors *file, const char *name)
  * would mean something else. */
 static descant_status check_meaning(const struct trainer *t, const struct checkpoint *c)
 {
+    static const char *const names[] = {"model", "rows", "width", "bottom", "top"};
     const char *path = c->path, *was, *is;
     const struct data_shape *have = &t->shape;
     struct data_shape had;
     int format = DATA_AUTO;
 
-    if (!checkpoint_same(c, "model", &was, &is))
-        return log_fail(&t->log, DESCANT_CORRUPT,
-                        "%s is of another model: --model was %s, now it is %s", path, was,
-                        is);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        if (config_matters(t->options, names[k]) &&
+            !checkpoint_same(c, names[k], &was, &is))
+            return log_fail(&t->log, DESCANT_CORRUPT,
+                            "%s is of another model: --%s was %s, now it is %s; leave "
+                            "it out to go on with this model", path, names[k], was, is);
+    for (int k = 0; k < (t->options->model == MODEL_MLP ? 1 : 2); k++) {
+        const char *name = k ? "table-optimizer" : "optimizer";
+        if (!checkpoint_same(c, name, &was, &is))
+            return log_fail(&t->log, DESCANT_CORRUPT,
+                            "%s is of another optimizer: --%s was %s, not %s; leave it "
+                            "out to go on with its state", path, name, was, is);
+    }
     descant_status status = checkpoint_grows_alike(c, t->model);
     if (status != DESCANT_OK)
         return status;

@@ -125,9 +125,7 @@ static void add_texts(struct contents *c, struct trainer *t, const struct place 
     contents_text(c, "inputs", "%d %d %d %d %d", t->shape.n_dense, t->shape.n_fields,
              t->shape.n_classes, t->shape.plain_ids, (int)t->format);
     contents_text(c, "steps", "%llu", (unsigned long long)steps);
-    contents_text(c, "seconds", "%.3f",
-             atomic_load(&t->board->seconds_before) +
-                 (double)(clock_now_ns() - atomic_load(&t->board->started_ns)) * 1e-9);
+    contents_text(c, "seconds", "%.3f", whole_seconds(t));
 }
 
 /* The name of this host's own file beside that of the first one, which has the path that

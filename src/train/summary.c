@@ -128,24 +128,32 @@ static void print_training(struct trainer *t, bool resumed)
     bool classes = model_outputs(t->model) > 1;
     int workers = (int)t->options->workers;
 
-    fprintf(t->out, "%s under %s: %d trainer%s x %d worker%s",
-            train_model_names[t->options->model], t->options->sync, f->trainers,
-            f->trainers == 1 ? "" : "s", workers, workers == 1 ? "" : "s");
+    fprintf(t->out, "%s under %s: %s%d trainer%s x %d worker%s",
+            train_model_names[t->options->model], t->options->sync,
+            t->hosts > 1 ? "here " : "", f->trainers, f->trainers == 1 ? "" : "s",
+            workers, workers == 1 ? "" : "s");
     if (t->hosts > 1 && t->host == 0)
-        fprintf(t->out, " on the first of %d hosts", t->hosts);
+        fprintf(t->out, ", the first of %d hosts", t->hosts);
     else if (t->hosts > 1)
-        fprintf(t->out, " on host %d, of %d hosts at the start", t->host, t->hosts);
+        fprintf(t->out, ", host %d, of %d hosts at the start", t->host, t->hosts);
     fputc('\n', t->out);
-    summary_row(t->out, "examples", (double)r->seen.n, "%.0f");
+    bool all = t->whole.n > 1;  /* earlier sums are of all hosts, rows of this one */
+    if (resumed && all)
+        summary_row(t->out, "examples of all starts", (double)whole_sum(t).n, "%.0f");
+    else
+        summary_row(t->out, "examples", (double)r->seen.n, "%.0f");
     if (resumed)
-        summary_row(t->out, "examples of this start", (double)r->own.n, "%.0f");
+        summary_row(t->out, all ? "examples of this host" : "examples of this start",
+            (double)r->own.n, "%.0f");
     summary_row(t->out, resumed ? "seconds of this start" : "seconds", r->seconds,
                 "%.1f");
     summary_row(t->out, "examples/s", (double)r->own.n / r->seconds, "%.0f");
     summary_row(t->out, "examples at a time (ELP)", (double)train_elp(t), "%.0f");
-    summary_row(t->out, "loss while training", metrics_logloss(&r->seen), "%.5f");
-    summary_row(t->out, classes ? "accuracy while training" : "NE while training",
-        classes ? metrics_accuracy(&r->seen) : metrics_entropy(&r->seen), "%.5f");
+    if (!resumed || !all) {
+        summary_row(t->out, "loss while training", metrics_logloss(&r->seen), "%.5f");
+        summary_row(t->out, classes ? "accuracy while training" : "NE while training",
+            classes ? metrics_accuracy(&r->seen) : metrics_entropy(&r->seen), "%.5f");
+    }
     if (resumed) {
         summary_row(t->out, "loss of this start", metrics_logloss(&r->own), "%.5f");
         summary_row(t->out, classes ? "accuracy of this start" : "NE of this start",
@@ -292,15 +300,19 @@ static void log_summary(struct trainer *t)
     if (!t->run_log.file)
         return;
     json_begin(&json, t->run_log.file);
+    bool resumed = atomic_load_explicit(&t->board->resumed, RELAXED);
+    bool all = resumed && t->whole.n > 1;       /* as in print_training */
+    const struct metrics seen = all ? whole_sum(t) : r->seen;
+    const struct metrics own = all ? t->whole.seen : r->own;
     json_text(&json, "kind", "summary");
-    json_int(&json, "examples", (int64_t)r->seen.n);
+    json_int(&json, "examples", (int64_t)seen.n);
     json_real(&json, "seconds", r->seconds + get(&t->board->seconds_before));
-    json_real(&json, "loss", metrics_logloss(&r->seen));
-    json_real(&json, "ne", metrics_entropy(&r->seen));
-    if (atomic_load_explicit(&t->board->resumed, RELAXED)) {
-        json_int(&json, "start_examples", (int64_t)r->own.n);
-        json_real(&json, "start_loss", metrics_logloss(&r->own));
-        json_real(&json, "start_ne", metrics_entropy(&r->own));
+    json_real(&json, "loss", metrics_logloss(&seen));
+    json_real(&json, "ne", metrics_entropy(&seen));
+    if (resumed) {
+        json_int(&json, "start_examples", (int64_t)own.n);
+        json_real(&json, "start_loss", metrics_logloss(&own));
+        json_real(&json, "start_ne", metrics_entropy(&own));
     }
     json_real(&json, "examples_per_s", (double)r->own.n / r->seconds);
     json_int(&json, "elp", train_elp(t));
@@ -347,6 +359,7 @@ void summary_make(struct trainer *t)
     metrics_drop(&r->own, &before);
     r->seconds = t->seconds;
     r->figures = figures_gather(t, t->seconds);
+    whole_show(t);
     if (others_is_first(t))
         whole_look(t);
     r->held_out = (struct held_out){.loss = NAN, .entropy = NAN, .auc = NAN,

@@ -281,6 +281,20 @@ static enum term_end end_by_signal(struct trainer *t)
     return all || leaves ? others_end(t) : TERM_END_SIGNAL;
 }
 
+/* A trainer that was told when nothing was left to train, and has finished with the
+ * others, has ended in good order. A first host that is stopped trains no orphans: it
+ * looks whether there are some. */
+static enum term_end end_with_others(struct trainer *t, bool finished)
+{
+    if (!finished || !atomic_load(&t->told_ns) ||
+        (others_is_first(t) &&
+         (descant_deal_rest(t->job) != DESCANT_OK || orphaned(t))))
+        return TERM_END_SIGNAL;
+    fprintf(t->err, "descant: rank %d ends with the others: SIGTERM came when all data "
+            "was dealt\n", t->rank);
+    return TERM_END_ALL;
+}
+
 static int run(struct trainer *t)
 {
     static const enum descant_final finals[] = {[FINAL_LOCAL] = DESCANT_FINAL_LOCAL,
@@ -290,6 +304,7 @@ static int run(struct trainer *t)
                 : t->options->plan_rests        ? FINAL_LOCAL
                                                 : FINAL_MEAN;
 
+    t->seat_was_empty = atomic_load(&t->board->seats[t->local_rank].state) == SEAT_EMPTY;
     t->seat = board_sit(t->board, t->local_rank);
     signals_heed();
     descant_status status = shards_begin(t);
@@ -330,7 +345,9 @@ static int run(struct trainer *t)
     int signal = atomic_load(&t->board->signal);
     if (stop == STOP_NAN || stop == STOP_FAILED)
         return RUN_FAILED;
-    if (signal && !stopped && t->term == TERM_ENDS_ALL)     /* it came after training */
+    if (signal && t->term == TERM_LEAVES && !leaves)
+        end = end_with_others(t, finished && (!stopped || end == TERM_END_ALL));
+    else if (signal && !stopped && t->term == TERM_ENDS_ALL)    /* it came late */
         end = end_by_signal(t);
     if (signal)
         return end == TERM_END_SIGNAL ? 128 + signal : t->bad ? RUN_FAILED : RUN_DONE;
@@ -349,18 +366,22 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
         .rank = rank,
         .log = {.fn = to_log, .rank = -1},
     };
-    int code = 1;
+    int code = RUN_FAILED;
 
     t.log.user = &t;
     pthread_mutex_init(&t.gather.mutex, NULL);
     pthread_cond_init(&t.gather.moved, NULL);
     progress_open(&t.progress, err, options->quiet);
-    if (trainer_open(&t, job, rank, size) == DESCANT_OK) {
+    descant_status opened = trainer_open(&t, job, rank, size);
+    if (opened == DESCANT_OK) {
         atomic_fetch_add(&shared->started, 1);
         code = run(&t);
     } else if (t.board) {       /* for trainers that have met already */
         board_stop(t.board, STOP_FAILED, "trainer %d: %s", t.rank, descant_last_error());
     }
+    if (opened == DESCANT_INVALID && t.deals)   /* what another start makes no better: a
+                                                   launcher is not to try again */
+        code = RUN_BAD_USE;
     if (t.bsp)
         t.state = NULL;         /* the job's memory */
     bsp_close(t.bsp);

@@ -202,6 +202,8 @@ struct trainer {
     struct run_log run_log;         /* the monitor's while there is one, then the main
                                        thread's */
     struct progress progress;       /* shown by the same; any thread ends the line */
+    bool seat_was_empty;            /* as this trainer sat down in it */
+    struct rank_bits waits;         /* have begun their finish untold; as `told` */
 };
 
 /* All from opening the job to the summary. Returns the exit status of the process: 0, 1
@@ -276,8 +278,10 @@ bool trainer_heed(void *of);
 
 /* --- others.c: trainers of other machines --- */
 bool rank_is(const struct rank_bits *bits, int rank);
-/* The rule: of so many members this one and so many others were told to end. */
-enum term_end term_judge(enum term term, bool told, int members, int others_told);
+/* The rule: of so many members this one and so many others were told to end; whether
+ * others have finished, and wait. */
+enum term_end term_judge(enum term term, bool told, int members, int others_told,
+                         bool others_wait);
 /* Whether that holds: after a look so long, in which all have been told for so long. */
 bool term_known(enum term term, enum term_end end, uint64_t looked_ns, uint64_t all_ns);
 descant_status others_settle(struct trainer *t);    /* what SIGTERM means */

@@ -11,8 +11,9 @@
  *      longest, since the job lasts so long. A host's own are of its own time, so that
  *      a host that holds the job up is seen, whether it had as many examples as the
  *      others or fewer.
- *   3. A host that has gone stays in the figures with what it had done. If it comes back
- *      it begins anew.
+ *   3. A host that has gone stays in the figures with what it had done. A trainer that
+ *      comes again goes on from what its earlier process had shown (descant_shown), so
+ *      that the sums of the job keep it.
  *   4. Lately: over windows of WINDOW_S on the host's own clock, for its figures come
  *      once a second. A host that is not heard for SILENT_S does nothing lately. */
 #include "train/whole.h"
@@ -59,22 +60,50 @@ static enum host_state state_of(const struct descant_peer *p)
     return p->values[SHOWN_ENDED] > 0 ? HOST_DONE : HOST_TRAINS;
 }
 
+static bool values_are_good(const double *v, size_t n)
+{
+    return n >= N_SHOWN &&
+           is_within(v[SHOWN_LAYOUT], SHOWN_LAYOUT_NOW, SHOWN_LAYOUT_NOW) &&
+           is_within(v[SHOWN_HOST], 0, MOST_HOST) &&
+           is_within(v[SHOWN_N], 0, MOST_COUNT) &&
+           is_within(v[SHOWN_POSITIVE], 0, v[SHOWN_N]) &&
+           is_within(v[SHOWN_CORRECT], 0, v[SHOWN_N]) &&
+           is_within(v[SHOWN_SECONDS], 0, MOST_S) &&
+           is_within(v[SHOWN_STALL_S], 0, MOST_COUNT) &&
+           is_within(v[SHOWN_ROWS], 0, MOST_COUNT) &&
+           is_within(v[SHOWN_EVICTED], 0, MOST_COUNT) &&
+           is_within(v[SHOWN_REFUSED], 0, MOST_COUNT) &&
+           is_within(v[SHOWN_SERVED], 0, MOST_COUNT);
+}
+
+static struct metrics metrics_of(const double *v)
+{
+    return (struct metrics){
+        .n = (uint64_t)v[SHOWN_N],
+        .positive = (uint64_t)v[SHOWN_POSITIVE],
+        .correct = (uint64_t)v[SHOWN_CORRECT],
+        .loss = v[SHOWN_LOSS] >= 0 ? v[SHOWN_LOSS] : (double)NAN,
+        .predicted = v[SHOWN_PREDICTED] >= 0 ? v[SHOWN_PREDICTED] : (double)NAN};
+}
+
+bool whole_add_earlier(double *values, const double *earlier, size_t n)
+{
+    static const enum shown sums[] = {
+        SHOWN_N,       SHOWN_POSITIVE, SHOWN_CORRECT, SHOWN_LOSS,    SHOWN_PREDICTED,
+        SHOWN_SECONDS, SHOWN_STALL_S,  SHOWN_EVICTED, SHOWN_REFUSED, SHOWN_SERVED};
+
+    if (!values_are_good(earlier, n))
+        return false;
+    for (size_t k = 0; k < sizeof sums / sizeof *sums; k++)
+        values[sums[k]] += earlier[sums[k]];
+    return true;
+}
+
 static bool read_figures(const struct descant_peer *p, struct host_figures *h)
 {
     const double *v = p->values;
 
-    if (p->n_values < N_SHOWN || !is_within(v[SHOWN_LAYOUT], SHOWN_LAYOUT_NOW,
-                                            SHOWN_LAYOUT_NOW) ||
-        !is_within(v[SHOWN_HOST], 0, MOST_HOST) ||
-        !is_within(v[SHOWN_N], 0, MOST_COUNT) ||
-        !is_within(v[SHOWN_POSITIVE], 0, v[SHOWN_N]) ||
-        !is_within(v[SHOWN_CORRECT], 0, v[SHOWN_N]) ||
-        !is_within(v[SHOWN_SECONDS], 0, MOST_S) ||
-        !is_within(v[SHOWN_STALL_S], 0, MOST_COUNT) ||
-        !is_within(v[SHOWN_ROWS], 0, MOST_COUNT) ||
-        !is_within(v[SHOWN_EVICTED], 0, MOST_COUNT) ||
-        !is_within(v[SHOWN_REFUSED], 0, MOST_COUNT) ||
-        !is_within(v[SHOWN_SERVED], 0, MOST_COUNT))
+    if (!values_are_good(v, p->n_values))
         return false;
     bool merges = p->rounds > 0;
     *h = (struct host_figures){
@@ -82,11 +111,7 @@ static bool read_figures(const struct descant_peer *p, struct host_figures *h)
         .trainers = 1,
         .state = state_of(p),
         .name = p->host,
-        .seen = {.n = (uint64_t)v[SHOWN_N],
-                 .positive = (uint64_t)v[SHOWN_POSITIVE],
-                 .correct = (uint64_t)v[SHOWN_CORRECT],
-                 .loss = v[SHOWN_LOSS] >= 0 ? v[SHOWN_LOSS] : (double)NAN,
-                 .predicted = v[SHOWN_PREDICTED] >= 0 ? v[SHOWN_PREDICTED] : (double)NAN},
+        .seen = metrics_of(v),
         .seconds = v[SHOWN_SECONDS],
         .stall_s = v[SHOWN_STALL_S],
         .worker_s = v[SHOWN_SECONDS] * (p->workers > 0 ? p->workers : 1),
@@ -95,9 +120,12 @@ static bool read_figures(const struct descant_peer *p, struct host_figures *h)
         .served = v[SHOWN_SERVED],
         .place = share(v[SHOWN_PLACE], 0, 1),
         .left_s = share(v[SHOWN_LEFT_S], 0, MOST_S),
+        .ended_s = share(v[SHOWN_ENDED] - 1, 0, MOST_S),
         .rows = {v[SHOWN_ROWS], v[SHOWN_EVICTED], v[SHOWN_REFUSED]},
         .heard_s = p->heard_s,
     };
+    if (h->ended_s >= 0)
+        h->ended_s += p->heard_s;
     return true;
 }
 
@@ -137,6 +165,7 @@ static void add_trainer(struct host_figures *h, const struct host_figures *one)
     h->served += one->served;
     h->place = known_max(h->place, one->place);
     h->left_s = known_max(h->left_s, one->left_s);
+    h->ended_s = h->ended_s < 0 || one->ended_s < 0 ? -1 : fmin(h->ended_s, one->ended_s);
     h->heard_s = fmin(h->heard_s, one->heard_s);
 }
 
@@ -300,8 +329,8 @@ static const struct host_figures *last_at_work(const struct whole *w)
     return NULL;
 }
 
-/* Short, for a line that has all else, too: the number of hosts where some train no more,
- * the slow one if there is one, and else the gap. */
+/* Short, for a line that has all else, too: how many hosts train, the slow one if there
+ * is one, and else the gap. */
 const char *whole_text(const struct whole *w, char *text, size_t room)
 {
     char rate[32], least[32], most[32], in[48] = "";
@@ -309,18 +338,21 @@ const char *whole_text(const struct whole *w, char *text, size_t room)
     bool slow;
     int slowest = whole_slowest(w, true, &slow);
 
-    if ((size_t)w->at_work < w->n)
+    bool all = (size_t)w->at_work == w->n;
+    if (all)
+        snprintf(in, sizeof in, "%zu hosts", w->n);
+    else
         snprintf(in, sizeof in, "%d of %zu hosts", w->at_work, w->n);
     if (slow)
-        snprintf(text, room, "%s%s%d %.20s slow: %s/s", in, *in ? ", " : "",
-                 w->hosts[slowest].host, w->hosts[slowest].name,
+        snprintf(text, room, "%s, slow: host %d %.20s %s/s", in, w->hosts[slowest].host,
+                 w->hosts[slowest].name,
                  count_text(w->hosts[slowest].lately, rate, sizeof rate));
     else if (last)
         snprintf(text, room, "%s: %d %.20s", in, last->host, last->name);
-    else if (*in)
+    else if (!all)
         snprintf(text, room, "%s", in);
     else
-        snprintf(text, room, "%zu hosts  gap %s-%s", w->n,
+        snprintf(text, room, "%s  gap %s-%s", in,
                  steps_text(w->gap.least, least, sizeof least),
                  steps_text(w->gap.most, most, sizeof most));
     return text;
@@ -360,24 +392,23 @@ static void print_spread(FILE *out, const char *name, const char *least, const c
                 one ? "" : most, unit);
 }
 
-/* The host that the others waited for at the end, and how long. */
+/* The host that the others waited for at the end, and how long: of those that have come
+ * to their end, the last one and the one before it. */
 static void print_last(const struct whole *w, FILE *out)
 {
-    double others = 0;
-    int last = -1;
+    double latest = -INFINITY, before = -INFINITY;
+    const struct host_figures *last = NULL;
 
-    for (size_t k = 0; k < w->n; k++) {
-        bool later = last < 0 || w->hosts[k].seconds > w->hosts[last].seconds;
-        if (later && last >= 0)
-            others = fmax(others, w->hosts[last].seconds);
-        else if (!later)
-            others = fmax(others, w->hosts[k].seconds);
-        last = later ? (int)k : last;
+    for (const struct host_figures *h = w->hosts; h < w->hosts + w->n; h++) {
+        if (h->state != HOST_DONE || h->ended_s < 0)
+            continue;
+        before = fmax(before, fmin(latest, -h->ended_s));
+        last = -h->ended_s > latest ? h : last;
+        latest = fmax(latest, -h->ended_s);
     }
-    if (last >= 0 && w->hosts[last].seconds - others >= LAST_S)
-        fprintf(out, "  %-26s %d %.20s, %.1f s longer than the others\n",
-                "last host to end", w->hosts[last].host, w->hosts[last].name,
-                fmin(w->hosts[last].seconds - others, 1e6));
+    if (last && before > -INFINITY && latest - before >= LAST_S)
+        fprintf(out, "  %-26s %d %.20s, %.1f s after the others\n", "last host to end",
+                last->host, last->name, fmin(latest - before, 1e6));
 }
 
 void whole_print(const struct whole *w, FILE *out)
@@ -461,6 +492,20 @@ struct rows_figures whole_rows(const struct trainer *t)
                                  (double)s.rows_refused};
 }
 
+/* In the thread that shows figures. Where the seat was another trainer's before, the sums
+ * of that one are still in it. */
+static void go_on_from_earlier(struct trainer *t, double *values)
+{
+    double earlier[N_SHOWN] = {0};
+    size_t n = 0;
+
+    if (descant_shown(t->job, earlier, N_SHOWN, &n) != DESCANT_OK || !t->seat_was_empty ||
+        !whole_add_earlier(values, earlier, n))
+        return;
+    struct metrics m = metrics_of(earlier);
+    cell_set(&t->seat->earlier, &m);
+}
+
 void whole_show(struct trainer *t)
 {
     const struct rows_figures rows = whole_rows(t);
@@ -472,7 +517,7 @@ void whole_show(struct trainer *t)
         [SHOWN_STALL_S] = get(&t->seat->stall_ns) * 1e-9,
         [SHOWN_PLACE] = t->ended ? 1 : place_of(t),
         [SHOWN_LEFT_S] = t->ended ? 0 : whole_left(t),
-        [SHOWN_ENDED] = t->ended,
+        [SHOWN_ENDED] = t->ended ? 1 + now_s - t->seconds : 0,
         [SHOWN_ROWS] = rows.live,
         [SHOWN_EVICTED] = rows.evicted,
         [SHOWN_REFUSED] = rows.refused,
@@ -488,6 +533,8 @@ void whole_show(struct trainer *t)
     values[SHOWN_CORRECT] = (double)seen.correct;
     values[SHOWN_LOSS] = seen.loss;
     values[SHOWN_PREDICTED] = seen.predicted;
+    if (t->deals)
+        go_on_from_earlier(t, values);
     descant_show(t->job, values, N_SHOWN);
 }
 
@@ -509,12 +556,27 @@ bool whole_look(struct trainer *t)
     return look(t, &t->whole);
 }
 
+/* A rank that came late is younger than the job. */
+double whole_seconds(struct trainer *t)
+{
+    struct whole w = {0};
+
+    look(t, &w);
+    double seconds = fmax(figures_seconds(t), w.seconds);
+    whole_fini(&w);
+    return seconds + get(&t->board->seconds_before);
+}
+
 /* This host's own are on the board, also those of its trainers that have died. */
 struct metrics whole_sum(struct trainer *t)
 {
     struct metrics sum = board_sum(t->board), others;
     struct whole w = {0};
 
+    for (int s = 0; s < BOARD_SEATS; s++) {
+        others = cell_read(&t->board->seats[s].earlier);
+        metrics_merge(&sum, &others);
+    }
     look(t, &w);
     others = whole_others(&w, t->host);
     metrics_merge(&sum, &others);

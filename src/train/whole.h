@@ -9,11 +9,13 @@
 struct rank_bits;
 struct trainer;
 
-/* The numbers that a trainer shows to the others (descant_show), of this start. */
+/* The numbers that a trainer shows to the others (descant_show), of this start
+ * of the job: with those of its earlier processes. */
 enum shown { SHOWN_LAYOUT, SHOWN_HOST, SHOWN_N, SHOWN_POSITIVE, SHOWN_CORRECT, SHOWN_LOSS,
              SHOWN_PREDICTED, SHOWN_SECONDS, SHOWN_STALL_S, SHOWN_PLACE, SHOWN_LEFT_S,
+             /* 1 + the seconds since its training ended; 0: it trains */
              SHOWN_ENDED, SHOWN_ROWS, SHOWN_EVICTED, SHOWN_REFUSED, SHOWN_SERVED, N_SHOWN };
-enum { SHOWN_LAYOUT_NOW = 3 };          /* another version of Descant has another one */
+enum { SHOWN_LAYOUT_NOW = 4 };          /* another version of Descant has another one */
 
 enum host_state { HOST_TRAINS, HOST_DONE, HOST_LEFT, HOST_FAILED, HOST_DIED };
 
@@ -35,6 +37,7 @@ struct host_figures {
     double served;              /* rows that have owners: fetched from it or pushed to
                                    it by other ranks */
     double place, left_s;       /* in the data, 0 to 1; until its end. -1: not known */
+    double ended_s;             /* since its training ended; -1: it has not */
     struct rows_figures rows;
     double heard_s;             /* the age of these figures */
     double per_s, lately;       /* examples/s: of its seconds; of the last ones */
@@ -74,6 +77,10 @@ void whole_fini(struct whole *w);
  * have are left out. Room for n must be there. */
 void whole_merge(struct whole *w, const struct descant_peer *peers, size_t n);
 
+/* Adds to the values that a trainer shows those that its earlier process has shown.
+ * False: these n numbers are no trainer's of this version. */
+bool whole_add_earlier(double *values, const double *earlier, size_t n);
+
 /* The sums of all hosts but that one. */
 struct metrics whole_others(const struct whole *w, int host);
 
@@ -82,8 +89,9 @@ struct metrics whole_others(const struct whole *w, int host);
  * less than half of what the others have in the mean. */
 int whole_slowest(const struct whole *w, bool lately, bool *slow);
 
-/* "3 hosts  gap 1.2-12.1", "1 beta slow: 800/s", "2 of 3 hosts", "1 of 3 hosts: 1 beta":
- * how many train, and the one that is slow, or the last; returns text. */
+/* "3 hosts  gap 1.2-12.1", "3 hosts, slow: host 1 beta 800/s", "2 of 3 hosts",
+ * "1 of 3 hosts: 1 beta": how many train, and the one that is slow, or the last; returns
+ * text. */
 const char *whole_text(const struct whole *w, char *text, size_t room);
 /* The table of hosts in the summary. */
 void whole_print(const struct whole *w, FILE *out);
@@ -97,6 +105,9 @@ struct rows_figures whole_rows(const struct trainer *t);
 void whole_show(struct trainer *t);
 /* Brings t->whole up to date. False: there are no figures of other hosts. */
 bool whole_look(struct trainer *t);
+/* The seconds of training of the run that was resumed, and since: of this host, or of the
+ * one that has trained longest. Any thread. */
+double whole_seconds(struct trainer *t);
 /* The sums of the run that was resumed and of all hosts since, as far as this one has
  * heard. Any thread. */
 struct metrics whole_sum(struct trainer *t);
