@@ -248,7 +248,7 @@ $(B)/descant $(B)/descant-bench: $(TRAIN_OBJECTS) $(OBJECTS)
 
 # Half of what building costs is the optimizer at work on programs that wait for others; these
 # compute themselves.
-COMPUTING := $(addprefix $(B)/tests/,faults $(addprefix test_,convergence fabric ledger loops rules scale vector))
+COMPUTING := $(addprefix $(B)/tests/,faults $(addprefix test_,convergence fabric ledger loops rules scale tls vector))
 $(B)/tests/%: TEST_FLAGS := -O0
 $(COMPUTING): TEST_FLAGS :=
 
