@@ -155,7 +155,7 @@ LONG := $(patsubst %,$(B)/tests/test_%,tcp owners_jobs told deal_jobs python hub
 	training_ends tables_job fabric convergence bsp quorum)
 TESTS := $(filter $(TESTS),$(LONG)) $(filter-out $(LONG),$(TESTS))
 HARNESS := $(B)/harness/harness.a
-TRAIN_HARNESS := $(patsubst %,tests/harness/%.c,bsp data gradients nn program training)
+TRAIN_HARNESS := $(patsubst %,tests/harness/%.c,bsp data gradients nn program steps training)
 HARNESS_OBJECTS := $(patsubst %.c,$(B)/harness/%.o,$(notdir \
 	$(filter-out $(if $(HAVE_TRAIN),,$(TRAIN_HARNESS)) $(if $(HAVE_TLS),,%/certificates.c %/ends.c),\
 	$(wildcard tests/harness/*.c)) \
@@ -248,7 +248,7 @@ $(B)/descant $(B)/descant-bench: $(TRAIN_OBJECTS) $(OBJECTS)
 
 # Half of what building costs is the optimizer at work on programs that wait for others; these
 # compute themselves.
-COMPUTING := $(addprefix $(B)/tests/,faults $(addprefix test_,convergence fabric ledger loops rules scale vector))
+COMPUTING := $(addprefix $(B)/tests/,faults $(addprefix test_,convergence fabric ledger loops rules scale tls vector))
 $(B)/tests/%: TEST_FLAGS := -O0
 $(COMPUTING): TEST_FLAGS :=
 
@@ -302,8 +302,9 @@ $(B)/tests/test_training_faults: LDFLAGS += \
 	-Wl,--wrap=fsync,--wrap=write,--wrap=fork,--wrap=machine_cores \
 	-Wl,--wrap=evaluate,--wrap=model_gradient
 
-# Here the steps of one trainer take long.
-$(B)/tests/test_told: LDFLAGS += -Wl,--wrap=model_gradient,--wrap=train_log_last,--wrap=descant_part
+# Here steps may take longer (tests/harness/steps.h).
+$(addprefix $(B)/tests/test_,piped told train_shards): LDFLAGS += -Wl,--wrap=model_gradient
+$(B)/tests/test_told: LDFLAGS += -Wl,--wrap=train_log_last,--wrap=descant_part
 
 # Random bytes into the readers, until stopped: make fuzz && build/fuzz_data -max_total_time=60
 build/fuzz_data: tests/fuzz_data.c $(wildcard src/data/*.[ch] src/base/*.[ch]) Makefile

@@ -107,19 +107,19 @@ END_TEST
 
 START_TEST(a_wrong_length_is_refused)
 {
-    int lied = 0;
+    int lied = 0, n = 0;
 
     for (enum who who = MEMBER; who < WHOS; who++)
         for (int tag = TAG_WORD; tag < LINK_TAGS; tag++)
             for (int by = -64; by <= 64; by += 128)
                 for (int elastic = 0; elastic < 2; elastic++) {
                     struct told_lie lie = {.tag = tag, .by = by};
-                    if (tag > TAG_ANSWER + 1)
+                    if (tag > TAG_ANSWER + 1 || n++ % few(1, 3) != 0)
                         continue;
                     lie_once(&lie, who, elastic);
                     lied += lie.lied;
                 }
-    ck_assert_int_ge(lied, 30);
+    ck_assert_int_ge(lied, few(30, 10));
 }
 END_TEST
 

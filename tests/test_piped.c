@@ -2,10 +2,13 @@
 /* The standard input of rank 0 feeds the trainers of all hosts: descant train --data - as real
  * processes over TCP, with a real pipe. A receiver that is killed, the reader that is killed,
  * limits, evaluations, compressed input, lines that are bad. */
+#include "harness/steps.h"
 #include "harness/tcp.h"
 #include "harness/training.h"
 
-enum { TRAINERS = 3, TIMES = 8, RELAX_US = 3000, BLOCK = 32 << 10 };
+#define TIMES few(8, 3)         /* over the data, in one pipe */
+
+enum { TRAINERS = 3, RELAX_US = 3000, BLOCK = 32 << 10 };
 
 static char job[300];
 static pid_t pids[TRAINERS], writer;
@@ -175,6 +178,7 @@ START_TEST(patience_ends_all)
     o.eval_every = 2000;
     o.patience = 1;
     o.lr = 5;                   /* no gain */
+    each_batch_us = 1000;       /* evaluations take their time, too */
     begin_all(&o, write_pipe(clicks, 1000, 0));
     end_all(-1);
     says("no gain in");
@@ -214,7 +218,7 @@ START_TEST(a_receiver_is_killed)
     uint64_t bytes, chunk = (uint64_t)o.chunk;
     struct stat of;
     ck_assert_int_eq(stat(clicks, &of), 0);
-    bytes = (uint64_t)of.st_size * TIMES;
+    bytes = (uint64_t)of.st_size * (uint64_t)TIMES;
     ck_assert_uint_ge(chunks_done(), bytes / chunk);
     never_said("is lost");
 }

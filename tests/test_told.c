@@ -3,6 +3,7 @@
  * the others go on; under mpirun all end. The program itself is a rank of an MPI job:
  * test_told rank CLICKS FOLDER [leave|once]. */
 #include "harness/mpi.h"
+#include "harness/steps.h"
 #include "harness/tcp.h"
 #include "harness/training.h"
 
@@ -97,10 +98,13 @@ static void begin_one(const struct train_options *o, int rank)
     pids[rank] = begin(o);
 }
 
+/* Until they are told to end they train at their leisure. */
 static void begin_all(const struct train_options *o)
 {
+    each_batch_us = 1000;
     for (int k = 0; k < TRAINERS; k++)
         begin_one(o, k);
+    each_batch_us = 0;
     for (int k = 0; k < TRAINERS; k++)
         wait_trained(k, ROWS / 4);
 }
@@ -354,20 +358,6 @@ static void says_row(int host, const char *end)
                       strcmp(at + strlen(at) - strlen(end), end) == 0,
                   "'%s' does not end the row%s", end, at);
     at[strlen(at)] = '\n';
-}
-
-static useconds_t each_batch_us;        /* that a step takes longer, in this process */
-
-double __real_model_gradient(struct work *work, const float *w, const float *tables,
-                             const struct examples *examples, float *g, float *scores);
-double __wrap_model_gradient(struct work *work, const float *w, const float *tables,
-                             const struct examples *examples, float *g, float *scores);
-double __wrap_model_gradient(struct work *work, const float *w, const float *tables,
-                             const struct examples *examples, float *g, float *scores)
-{
-    if (each_batch_us)
-        usleep(each_batch_us);
-    return __real_model_gradient(work, w, tables, examples, g, scores);
 }
 
 /* The summary and the log have all hosts, and the slow one by name. Each example is trained

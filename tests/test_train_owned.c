@@ -362,7 +362,7 @@ int main(void)
     tcase_add_test(tests, rows_move_where_they_can);
     tcase_add_test(tests, no_row_is_too_wide_to_move);
     tcase_add_test(tests, shares_are_read_as_the_library_reads_them);
-    tcase_add_loop_test(tests, hosts_train_one_model, 0, few(N(plans), 3));
+    tcase_add_loop_test(tests, hosts_train_one_model, few(0, 1), few(N(plans), 3));
     tcase_add_loop_test(tests, hosts_choose_alike, 0, few(2, 1));
     tcase_add_loop_test(tests, hosts_that_choose_otherwise_are_told_what_to_give, 0, 2);
     tcase_add_test(tests, shares_for_ranks_that_are_not_there);

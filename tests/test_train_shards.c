@@ -2,6 +2,7 @@
 /* Checkpoints in shards, through descant train: a run goes on from them on any number of ranks,
  * with the same model, also from and to tables of which each host has a copy; a merged checkpoint
  * has the bits of such a run; runs that are killed, full disks, torn and missing shards. */
+#include "harness/steps.h"
 #include "harness/tcp.h"
 #include "harness/training.h"
 #include "run/shards.h"
@@ -661,6 +662,7 @@ static struct train_options moving(const struct how *how)
     o.checkpoint_every = 0.02;
     o.batch = 16;
     o.lr = 0.003;
+    each_batch_us = 2000;           /* others come, and die, meanwhile */
     return o;
 }
 
@@ -716,6 +718,7 @@ START_TEST(hosts_come_and_leave)
     o.resume = true;
     o.lr = 0.003;
     o.epochs = (int64_t)(examples_kept() / ROWS) + 1;
+    each_batch_us = 0;
     double loss = run_to_end(&two, &o);
     ck_assert_msg(!strstr(said, "anew"), "%s", said);
     ck_assert_double_lt(loss, before + 0.02);
