@@ -14,7 +14,8 @@ enum { WAITS_ONE_OF = 200, RING = AHEAD_MOST + 1 };
 void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
                 struct work *work)
 {
-    *a = (struct ahead){.at = *at, .feed = feed, .work = work, .depth = at->most > 0};
+    *a = (struct ahead){.at = *at, .feed = feed, .work = work};
+    a->pace.depth = at->most > 0;
     a->block.of = at->saved;
     if (at->job || at->saved)
         work_on_blocks(work);
@@ -23,6 +24,26 @@ void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
 int ahead_depth(int depth, uint64_t waited_ns, uint64_t of_ns, int most)
 {
     return waited_ns > of_ns / WAITS_ONE_OF && depth < most ? depth + 1 : depth;
+}
+
+void ahead_count(struct ahead_pace *pace, bool ready, uint64_t began_ns, uint64_t now_ns,
+                 int most)
+{
+    uint64_t took = now_ns - began_ns;
+
+    pace->read_ns = ready ? took : pace->read_ns;
+    pace->waited_ns += took > pace->read_ns ? took - pace->read_ns : 0;
+    if (++pace->seen % AHEAD_LOOK)
+        return;
+    bool first = !pace->since_ns;
+    int depth = first ? pace->depth
+                      : ahead_depth(pace->depth, pace->waited_ns,
+                                    now_ns - pace->since_ns, most);
+    if (!first && depth == pace->depth)
+        return;
+    pace->depth = depth;
+    pace->since_ns = now_ns;
+    pace->waited_ns = 0;
 }
 
 /* --- ahead --- */
@@ -51,21 +72,6 @@ static bool ask(struct ahead *a)
     return a->status == DESCANT_OK;
 }
 
-static void note_wait(struct ahead *a, uint64_t waited_ns, uint64_t now_ns)
-{
-    a->waited_ns += waited_ns;
-    if (++a->seen % AHEAD_LOOK)
-        return;
-    int depth = a->since_ns ? ahead_depth(a->depth, a->waited_ns, now_ns - a->since_ns,
-                                          a->at.most)
-                            : a->depth;
-    if (a->since_ns && depth == a->depth)
-        return;
-    a->depth = depth;
-    a->since_ns = now_ns;
-    a->waited_ns = 0;
-}
-
 static void drop_now(struct ahead *a)
 {
     if (a->now)
@@ -86,9 +92,7 @@ static bool take(struct ahead *a, struct feed_batch *batch, const float **tables
     bool ready = descant_rows_ready(a->at.job, a->now);
     uint64_t began = clock_now_ns();
     a->status = descant_rows_wait(a->at.job, a->now, &block);
-    uint64_t now = clock_now_ns(), took = now - began;
-    a->read_ns = ready ? took : a->read_ns;
-    note_wait(a, took > a->read_ns ? took - a->read_ns : 0, now);
+    ahead_count(&a->pace, ready, began, clock_now_ns(), a->at.most);
     *tables = block;
     return a->status == DESCANT_OK && find_rows(a, &batch->examples);
 }
@@ -111,7 +115,7 @@ bool ahead_next(struct ahead *a, struct feed_batch *batch, const float **tables)
     if (!a->at.job)
         return feed_next(a->feed, batch);
     drop_now(a);
-    while (a->status == DESCANT_OK && a->n <= a->depth && ask(a))
+    while (a->status == DESCANT_OK && a->n <= a->pace.depth && ask(a))
         ;
     return a->status == DESCANT_OK && a->n && !feed_stopped(a->feed) &&
            take(a, batch, tables);
