@@ -194,10 +194,10 @@ struct fabric {
     const char *_Atomic *host_names;    /* set by open: by rank, until close; NULL: not
                                            known. poll may change them, release; all read
                                            them, acquire, and a name stays until close */
-    _Atomic bool *takes_part;           /* set by open: by rank, until close; NULL: all take
-                                           part, up to their ends. Written by poll before
-                                           it notes who has come or is lost; any thread
-                                           reads */
+    _Atomic bool *takes_part;           /* set by open: by rank, until close; NULL: all
+                                           take part, up to their ends. Written by poll
+                                           before it notes who has come or is lost; any
+                                           thread reads */
     const char *machine_job;            /* set by open: all trainers are on this machine,
                                            and may meet in its memory instead, by this
                                            name; else NULL */

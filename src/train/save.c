@@ -105,8 +105,8 @@ struct place *save_place(struct trainer *t)
 /* Texts: every option by its name, then how far the run is. resume.c reads "dealt"
  * (the place is of all hosts), "sums", "began" (examples trained before this data),
  * "steps" of the optimizer and "seconds" of training; saved.c reads "inputs", the data's
- * shape and format, and "run", the run's number. A text that is added here must be optional there, since older
- * checkpoints lack it. */
+ * shape and format, and "run", the run's number. A text that is added here must be
+ * optional there, since older checkpoints lack it. */
 static void add_texts(struct contents *c, struct trainer *t, const struct place *place,
                       uint64_t steps)
 {
