@@ -73,7 +73,9 @@ enum descant_event_kind {
     DESCANT_EVENT_JOINED,       /* rank takes part from now on */
     DESCANT_EVENT_LEFT,         /* rank has gone after descant_tell: its steps are with
                                    the others, which go on */
-    DESCANT_EVENT_LOST,         /* rank has died, and nobody does its share of the work */
+    DESCANT_EVENT_LOST,         /* rank has died. The job deals the items that it had to
+                                   others (descant_deal_begin); nobody does work that the
+                                   program has given to the rank itself */
     DESCANT_EVENT_BAD,          /* rank's values had NaN or Inf: a round left them out */
     DESCANT_EVENT_NO_ROUND,     /* this trainer and others step, but no round has been
                                    made: for 10 s, 20 s, 40 s and so on, or until its
@@ -436,6 +438,14 @@ DESCANT_API descant_status descant_agree_any(struct descant *job, int *flag);
 DESCANT_API descant_status descant_agree_broadcast(struct descant *job, void *bytes,
                                                    size_t room, size_t *n, int from);
 
+/* How many agreements the job has made, as far as this trainer knows, and the values of
+ * the last one: NaN where that was not a mean of n values; n may be 0. It waits while
+ * this trainer takes no part, as one that has just come late. Then it knows of all that
+ * were made without it: where *made is 0 the others wait for it in the first one, and
+ * else they do not. */
+DESCANT_API descant_status descant_agreed(struct descant *job, uint64_t *made,
+                                          double *values, size_t n);
+
 struct descant_items {
     uint64_t from, to;              /* from, from + 1, … to - 1 */
 };
@@ -567,6 +577,11 @@ struct descant_members {
 /* At any time, from any thread. */
 DESCANT_API descant_status descant_members(struct descant *job,
                                            struct descant_members *out);
+
+/* Whether the trainer of that rank takes part, as far as this one knows. Events tell of
+ * all that comes and goes from then on; a trainer that comes late has heard none of those
+ * that had died before. At any time, from any thread. */
+DESCANT_API descant_status descant_is_member(struct descant *job, int rank, int *is);
 
 struct descant_stats {
     uint64_t steps;              /* of all workers of this trainer */

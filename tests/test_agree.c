@@ -358,6 +358,70 @@ START_TEST(all_get_the_same)
 }
 END_TEST
 
+static void *agree_on_two(void *context)
+{
+    struct mate *mate = context;
+    double x[2] = {mate->rank, 10};
+
+    ck_assert_int_eq(descant_agree_mean(mate->job, x, 2), DESCANT_OK);
+    return NULL;
+}
+
+static void *differ(void *context)
+{
+    struct mate *mate = context;
+    double x[2] = {0, 0};
+    int flag = 0;
+    char byte = (char)mate->rank;
+    size_t n = mate->rank == 1;
+
+    ck_assert_int_eq(mate->rank == 2 ? descant_agree_any(mate->job, &flag)
+                                     : descant_agree_mean(mate->job, x, 2),
+                     DESCANT_MISMATCH);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "trainer 0 asks for a mean of 2 values, "
+                                                       "and trainer 2 for any"));
+    ck_assert_int_eq(descant_agree_mean(mate->job, x, mate->rank == 1 ? 1 : 2),
+                     DESCANT_MISMATCH);
+    ck_assert_int_eq(descant_agree_broadcast(mate->job, &byte, 1, &n, mate->rank),
+                     DESCANT_MISMATCH);
+    ck_assert_int_eq(descant_agree_broadcast(mate->job, &byte, 1, &n, 9), DESCANT_BAD_RANK);
+    ck_assert_int_eq(descant_agree_broadcast(mate->job, &byte, 1, &n, 1), DESCANT_OK);
+    ck_assert(byte == 1 && n == 1);
+    return NULL;
+}
+
+/* The last agreement's values, for each trainer, and NaN where they are no such mean. */
+START_TEST(what_was_agreed_is_known)
+{
+    double x[2] = {5, 7};
+    uint64_t made = 9;
+
+    open_mates("shadow-easgd");
+    struct descant *job = mates[1].job;
+    ck_assert_int_eq(descant_agreed(job, NULL, NULL, 0), DESCANT_INVALID);
+    ck_assert_int_eq(descant_agreed(job, &made, NULL, 1), DESCANT_INVALID);
+    ck_assert_int_eq(descant_agreed(job, &made, x, 513), DESCANT_INVALID);
+    ck_assert_int_eq(descant_agreed(NULL, &made, x, 2), DESCANT_INVALID);
+    ck_assert(made == 9 && x[0] == 5 && x[1] == 7);
+    ck_assert_int_eq(descant_agreed(job, &made, x, 2), DESCANT_OK);
+    ck_assert(made == 0 && isnan(x[0]) && isnan(x[1]));
+    run_mates(agree_on_two, 0);
+    join_mates(0);
+    for (int k = 0; k < TRAINERS; k++) {
+        ck_assert_int_eq(descant_agreed(mates[k].job, &made, x, 2), DESCANT_OK);
+        ck_assert(made == 1 && x[0] == 1 && x[1] == 10);
+        ck_assert_int_eq(descant_agreed(mates[k].job, &made, x, 1), DESCANT_OK);
+        ck_assert(made == 1 && isnan(x[0]));
+        ck_assert_int_eq(descant_agreed(mates[k].job, &made, NULL, 0), DESCANT_OK);
+    }
+    run_mates(differ, 0);
+    join_mates(0);
+    ck_assert_int_eq(descant_agreed(job, &made, x, 2), DESCANT_OK);
+    ck_assert(made == 6 && isnan(x[0]) && isnan(x[1]));
+    close_mates();
+}
+END_TEST
+
 static void *agree_once(void *context)
 {
     struct mate *mate = context;
@@ -397,29 +461,6 @@ START_TEST(who_leaves_or_finishes_is_not_waited_for)
     close_mates();
 }
 END_TEST
-
-static void *differ(void *context)
-{
-    struct mate *mate = context;
-    double x[2] = {0, 0};
-    int flag = 0;
-    char byte = (char)mate->rank;
-    size_t n = mate->rank == 1;
-
-    ck_assert_int_eq(mate->rank == 2 ? descant_agree_any(mate->job, &flag)
-                                     : descant_agree_mean(mate->job, x, 2),
-                     DESCANT_MISMATCH);
-    ck_assert_ptr_nonnull(strstr(descant_last_error(), "trainer 0 asks for a mean of 2 values, "
-                                                       "and trainer 2 for any"));
-    ck_assert_int_eq(descant_agree_mean(mate->job, x, mate->rank == 1 ? 1 : 2),
-                     DESCANT_MISMATCH);
-    ck_assert_int_eq(descant_agree_broadcast(mate->job, &byte, 1, &n, mate->rank),
-                     DESCANT_MISMATCH);
-    ck_assert_int_eq(descant_agree_broadcast(mate->job, &byte, 1, &n, 9), DESCANT_BAD_RANK);
-    ck_assert_int_eq(descant_agree_broadcast(mate->job, &byte, 1, &n, 1), DESCANT_OK);
-    ck_assert(byte == 1 && n == 1);
-    return NULL;
-}
 
 /* The job goes on. */
 START_TEST(calls_that_differ_fail_for_all)
@@ -597,12 +638,32 @@ static void check_same(int from, int to)
     }
 }
 
+/* All know how many there have been, and the last one. */
+static void check_made(struct job *job, uint64_t number)
+{
+    struct agree_value last;
+    uint64_t made = 0;
+    bool ready = false;
+
+    for (int k = 0; k < job->row->size; k++) {
+        ck_assert_int_eq(agree_of(job)->made(job->peers[k].f, &ready, &made, &last), DESCANT_OK);
+        ck_assert(ready && made == number);
+        ck_assert_uint_eq(last.n, got[k].n);
+        ck_assert_mem_eq(last.bytes, got[k].bytes, got[k].n);
+    }
+}
+
 START_TEST(every_fabric_agrees)
 {
     struct job job;
     job_init(&job, _i, 3000, false);
     if (agree_of(&job)) {
         job_form(&job);
+        struct agree_value none;
+        uint64_t made = 1;
+        bool ready = false;
+        ck_assert_int_eq(agree_of(&job)->made(job.peers[0].f, &ready, &made, &none), DESCANT_OK);
+        ck_assert(ready && made == 0);
         int size = job.row->size;
         double weight[MOST] = {1, 1, 1, 1, 1, 1, 1, 1};
         for (int r = 1; r <= 4; r++) {
@@ -615,6 +676,7 @@ START_TEST(every_fabric_agrees)
                                         : any_of(false));
             ck_assert(agree_all(&job, 0, size, BOUND_S));
             check_same(0, size);
+            check_made(&job, (uint64_t)r);
             check_mean(&job, &job.peers[0], weight, size, r);
             if (r == 1)
                 ck_assert(mean_at(&got[0], AGREE_MOST - 1) ==
@@ -839,6 +901,7 @@ int main(void)
     tcase_add_loop_test(jobs, all_get_the_same, 0, 6);
     tcase_add_loop_test(jobs, who_leaves_or_finishes_is_not_waited_for, 0, 2);
     tcase_add_test(jobs, calls_that_differ_fail_for_all);
+    tcase_add_test(jobs, what_was_agreed_is_known);
     tcase_add_test(jobs, another_result_is_refused);
     tcase_add_test(jobs, one_thread_at_a_time);
     tcase_add_test(jobs, who_folds_may_die);

@@ -44,17 +44,29 @@ START_TEST(founders_agree)
 }
 END_TEST
 
+/* Rank k takes part, as each that is there knows. */
+static void check_member(int k, bool takes_part)
+{
+    for (int i = 0; i < w.options.ranks; i++)
+        if (w.trainers[i].f && i != k)
+            ck_assert_int_eq(atomic_load(&w.trainers[i].f->takes_part[k]), takes_part);
+}
+
 START_TEST(any_of_three_dies_and_comes_again)
 {
     for (int dead = 0; dead < 3; dead++) {
         open_of(3, 3, 0.02);
         agree_on(50);
         world_fault(&w, dead % 2 ? SIMULATED_VANISH : SIMULATED_DIE, world_now(&w), 0, dead, 0, 0);
+        check_member(dead, true);
         run(dead % 2 ? 5 : 0.1);
         agree_on(50);
+        check_member(dead, false);
         world_come(&w, dead);
         run(1);
         agree_on(20);
+        for (int k = 0; k < 3; k++)
+            check_member(k, true);
         world_close(&w);
     }
 }
@@ -67,9 +79,12 @@ START_TEST(one_leaves_and_one_comes_late)
         world_leave(&w, k);
         run(1);
         agree_on(50);
+        check_member(3, false);
         world_come(&w, 3);
         run(1);
         agree_on(20);
+        check_member(k, false);         /* the late one, too, though it has heard of no leaving */
+        check_member(3, true);
         world_close(&w);
     }
 }
@@ -208,6 +223,58 @@ START_TEST(a_result_that_was_not_final_gives_way)
 }
 END_TEST
 
+/* Rank 3 comes at some moment before or after the first agreement of the others. Once it is a
+ * member it knows which: where there was none the others wait for it, and else they have the
+ * result that it knows. */
+START_TEST(a_late_rank_knows_whether_there_was_a_first_one)
+{
+    int before = 0, after = 0;
+
+    for (int moment = 0; moment < 100; moment += FEWER) {
+        struct agree_value known;
+        uint64_t made = 0;
+        open_of(4, 3, 0);
+        world_come(&w, 3);
+        run(moment * 5e-5);
+        for (int k = 0; k < 3; k++) {
+            const struct agree_value value = mean_of(brings[k]);
+            ranks_agree.offer(w.trainers[k].f, &value);
+        }
+        bool ready = false;
+        for (int i = 0; i < 10000 && !ready; i++) {
+            run(1e-4);
+            if (w.trainers[3].states)
+                ranks_agree.made(w.trainers[3].f, &ready, &made, &known);
+        }
+        ck_assert(ready);
+        run(_i ? 1 : 0);
+        double early[3], x;
+        for (int k = 0; k < 3; k++)
+            early[k] = result_of(k);
+        if (!made) {
+            const struct agree_value value = mean_of(33);
+            ck_assert(!(early[0] > 0) && !(early[1] > 0) && !(early[2] > 0));
+            ranks_agree.offer(w.trainers[3].f, &value);
+            run(1);
+            for (int k = 0; k < 4; k++)
+                ck_assert_msg((x = result_of(k)) == 36, "moment %d, rank %d: %g", moment, k, x);
+        } else {
+            run(1);
+            for (int k = 0; k < 3; k++) {
+                x = early[k] > 0 ? early[k] : result_of(k);
+                ck_assert_msg(x == 37, "moment %d, rank %d: %g", moment, k, x);
+            }
+            memcpy(&x, known.bytes, sizeof x);
+            ck_assert(made == 1 && x == 37);
+        }
+        before += !made;
+        after += made > 0;
+        world_close(&w);
+    }
+    ck_assert_msg(before > 3 / FEWER && after > 3 / FEWER, "%d %d", before, after);
+}
+END_TEST
+
 START_TEST(worlds_of_faults)
 {
     char command[400];
@@ -243,6 +310,7 @@ int main(void)
     tcase_add_test(all, one_finishes);
     tcase_add_loop_test(steps, a_result_outlives_its_coordinator, 0, 2);
     tcase_add_test(steps, a_result_that_was_not_final_gives_way);
+    tcase_add_loop_test(steps, a_late_rank_knows_whether_there_was_a_first_one, 0, 2);
     tcase_add_test(all, worlds_of_faults);
     tcase_add_loop_test(all, rare_worlds, 0, 3);
     return run_cases(all, steps, NULL);

@@ -127,6 +127,12 @@ START_TEST(calls_in_the_wrong_order)
     ck_assert_ptr_null(descant_alloc(job, "huge", (size_t)1 << 60));
     ck_assert_int_eq(descant_start(job), DESCANT_OK);
     ck_assert_int_eq(descant_start(job), DESCANT_ORDER);
+    int is = 2;
+    ck_assert_int_eq(descant_is_member(NULL, 0, &is), DESCANT_INVALID);
+    ck_assert_int_eq(descant_is_member(job, -1, &is), DESCANT_INVALID);
+    ck_assert_int_eq(descant_is_member(job, 0, NULL), DESCANT_INVALID);
+    ck_assert(is == 2 && descant_is_member(job, 1, &is) == DESCANT_OK && is == 0);
+    ck_assert(descant_is_member(job, 0, &is) == DESCANT_OK && is == 1);
     ck_assert_ptr_null(descant_alloc(job, "late", 4));
     ck_assert_int_eq(descant_mean(job, w, 4), DESCANT_UNSUPPORTED);
     ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_CENTRAL), DESCANT_UNSUPPORTED);

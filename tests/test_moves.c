@@ -895,6 +895,32 @@ START_TEST(replicas_take_the_rows_of_the_dead)
 }
 END_TEST
 
+/* One dies, comes again, and is killed while it gets its part, at any moment: what it was given had
+ * another whole copy by then. */
+START_TEST(one_that_dies_as_it_comes_takes_no_rows_along)
+{
+    open_moving(_i, 3 + _i % 2, 0, 0.1);
+    push_a_while(5);
+    rows_run(SETTLES_NS);
+    int dies = any_open();
+    for (int k = 0; k < 3; k++) {
+        die(dies);
+        rows_run(1 + rng_next(&rng) % (_i % 3 ? 100000 : 30000000));
+        rows_open_late(dies);
+        rows_run(1 + rng_next(&rng) % (_i % 5 ? 30000000 : 200000000));
+    }
+    die(dies);
+    rows_run(SETTLES_NS);
+    for (int k = 0; k < rows_n; k++)
+        if (rows_sides[k].open)
+            rows_check(k);
+    check_map();
+    rows_end_all();
+    ck_assert_str_eq(rows_logged, "");
+    rows_close_world();
+}
+END_TEST
+
 /* Each slice has a whole replica all the time, also where it goes to the rank that was it. */
 START_TEST(a_slice_that_moves_has_a_replica)
 {
@@ -1133,6 +1159,7 @@ int main(void)
     const TTest *const also_growing[] = {
         ranks_come_and_leave, a_rank_reads_its_own_pushes, one_that_ends_keeps_nobody,
         replicas_take_the_rows_of_the_dead, a_death_loses_little,
+        one_that_dies_as_it_comes_takes_no_rows_along,
         without_replicas_rows_die_with_their_owner, nothing_moves_while_a_rank_holds};
     int seeds = getenv("MOVES_MANY") ? atoi(getenv("MOVES_MANY")) : few(12, 2);
     TCase *map = new_case("map", 20), *words = new_case("words", 20),
@@ -1162,6 +1189,7 @@ int main(void)
     tcase_add_loop_test(worlds, a_rank_that_has_left_gets_nothing, 0, 3);
     tcase_add_loop_test(worlds, one_that_ends_keeps_nobody, 0, seeds);
     tcase_add_loop_test(worlds, replicas_take_the_rows_of_the_dead, 0, seeds / 2);
+    tcase_add_loop_test(worlds, one_that_dies_as_it_comes_takes_no_rows_along, 0, seeds);
     tcase_add_test(worlds, a_slice_that_moves_has_a_replica);
     tcase_add_loop_test(worlds, a_death_loses_little, 0, seeds);
     tcase_add_loop_test(worlds, one_that_is_killed_after_its_end_owes_its_rows, 0, 7);

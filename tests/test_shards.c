@@ -3,11 +3,13 @@
  * torn shards, those of another checkpoint or model, and those that are not there are refused with
  * the reason; older ones are removed, and no others. And the rule of a cut through a run, whose
  * shards are of slightly different moments, in many orders of events. */
+#include "fabric/agree.h"
 #include "harness/folder.h"
 #include "harness/suite.h"
 #include "run/saved_rows.h"
 #include "run/shards.h"
 #include "train/cut.h"
+#include "train/start.h"
 
 #include <errno.h>
 #include <math.h>
@@ -1504,6 +1506,102 @@ START_TEST(orders_and_marks_travel_as_floats)
 }
 END_TEST
 
+/* --- the start of a run over several hosts --- */
+
+/* What all get of these ranks. */
+static void agreed_by(const struct start *ranks, int n, double out[START_VALUES])
+{
+    struct agree_value values[8], result;
+    struct agree_offer offers[8];
+    for (int k = 0; k < n; k++) {
+        double x[START_VALUES];
+        start_offer(&ranks[k], x);
+        values[k] = (struct agree_value){.kind = AGREE_MEAN, .n = sizeof x};
+        memcpy(values[k].bytes, x, sizeof x);
+        offers[k] = (struct agree_offer){.rank = k, .number = 1, .value = &values[k]};
+    }
+    ck_assert(agree_fold(1, offers, n, &result));
+    memcpy(out, result.bytes, START_VALUES * sizeof *out);
+}
+
+static const uint64_t numbers[] = {1, (UINT64_C(1) << 24) - 1, UINT64_C(1) << 24,
+                                   UINT64_C(0xabcdef123457), (UINT64_C(1) << 48) - 1};
+
+/* So many of the start, and so many that have come late: these change nothing. */
+START_TEST(ranks_of_a_start_go_on_from_one_checkpoint)
+{
+    for (int n = 1; n <= 5; n++)
+        for (int late = 0; late <= 3; late++)
+            for (size_t i = 0; i < N(numbers); i++) {
+                struct start ranks[8] = {{0}};
+                double x[START_VALUES];
+                for (int k = 0; k < n + late; k++)
+                    ranks[k] = (struct start){.late = k >= 1 && k <= late, .resumed = true,
+                                              .run = numbers[i],
+                                              .generation = numbers[i % 2]};
+                agreed_by(ranks, n + late, x);
+                for (int k = 0; k < n + late; k++)
+                    ck_assert_int_eq(start_judge(&ranks[k], x), START_GOOD);
+                ck_assert(start_resumed(x));
+                ck_assert_uint_eq(start_run(x), numbers[i]);
+            }
+}
+END_TEST
+
+/* One of the start, at each place, has found another thing than the others. */
+START_TEST(ranks_of_a_start_that_differ_are_told)
+{
+    const struct start usual = {.resumed = true, .generation = 9, .run = 77};
+    const struct {
+        struct start is;
+        enum start_state here, there;
+    } others[] = {
+        {{.run = 5}, START_NONE_HERE, START_NONE_THERE},
+        {{.resumed = true, .failed = true, .generation = 9}, START_UNREAD, START_UNREAD},
+        {{.resumed = true, .generation = 8, .run = 77}, START_OTHER, START_OTHER},
+        {{.resumed = true, .generation = 10, .run = 77}, START_OTHER, START_OTHER},
+        {{.late = true}, START_GOOD, START_GOOD},
+    };
+    for (size_t i = 0; i < N(others); i++)
+        for (int n = 2; n <= 6; n++)
+            for (int at = 0; at < n; at++) {
+                struct start ranks[8];
+                double x[START_VALUES];
+                for (int k = 0; k < n; k++)
+                    ranks[k] = k == at ? others[i].is : usual;
+                agreed_by(ranks, n, x);
+                for (int k = 0; k < n; k++)
+                    ck_assert_int_eq(start_judge(&ranks[k], x),
+                                     k == at ? others[i].here : others[i].there);
+            }
+    /* also the mean of as many as can be */
+    const double x[START_VALUES] = {1, 1, 0, 9 + 1.0 / 4096, 0, 77};
+    ck_assert_int_eq(start_judge(&usual, x), START_OTHER);
+}
+END_TEST
+
+/* Of numbers that differ all get the same one; without a rank of the start there is none. */
+START_TEST(a_run_has_one_number)
+{
+    struct start ranks[8] = {{0}};
+    double x[START_VALUES], no[START_VALUES] = {NAN, NAN, NAN, NAN, NAN, NAN};
+    for (size_t i = 0; i < N(numbers); i++)
+        ranks[i].run = numbers[i];
+    agreed_by(ranks, N(numbers), x);
+    ck_assert(start_run(x) > 0 && start_run(x) < UINT64_C(1) << 48);
+    ck_assert(!start_resumed(x));
+    for (int k = 0; k < 8; k++)
+        ranks[k] = (struct start){.late = true, .resumed = true, .run = 5};
+    agreed_by(ranks, 8, x);
+    ck_assert_uint_eq(start_run(x), 0);
+    ck_assert(!start_resumed(x));
+    ck_assert_uint_eq(start_run(no), 0);
+    ck_assert(!start_resumed(no));
+    const double bad[START_VALUES] = {1, 1, 0, 0, 1e300, -5};
+    ck_assert_uint_eq(start_run(bad), 1);
+}
+END_TEST
+
 int main(void)
 {
     TCase *shards = new_case("shards", 60);
@@ -1536,5 +1634,9 @@ int main(void)
     tcase_add_test(cuts, no_number_comes_twice);
     tcase_add_test(cuts, ranks_that_have_left_lead_no_more);
     tcase_add_test(cuts, orders_and_marks_travel_as_floats);
-    return run_cases(shards, grown, cuts, NULL);
+    TCase *start = new_case("start", 60);
+    tcase_add_test(start, ranks_of_a_start_go_on_from_one_checkpoint);
+    tcase_add_test(start, ranks_of_a_start_that_differ_are_told);
+    tcase_add_test(start, a_run_has_one_number);
+    return run_cases(shards, grown, cuts, start, NULL);
 }

@@ -23,6 +23,76 @@ START_TEST(late_batches_are_asked_for_earlier)
 }
 END_TEST
 
+/* What was waited, batch by batch, with the time of each. */
+struct counted {
+    uint64_t waited_ns, now_ns;
+};
+
+/* As it is said: looks after each AHEAD_LOOK batches; all time with a depth counts, but not that up
+ * to the first look. */
+static int depth_by(const struct counted *all, int n, int most)
+{
+    int depth = 1, from = AHEAD_LOOK;
+    for (int look = 2 * AHEAD_LOOK; look <= n; look += AHEAD_LOOK) {
+        uint64_t waited = 0;
+        for (int k = from; k < look; k++)
+            waited += all[k].waited_ns;
+        int next = ahead_depth(depth, waited, all[look - 1].now_ns - all[from - 1].now_ns, most);
+        from = next == depth ? from : look;
+        depth = next;
+    }
+    return depth;
+}
+
+/* Of two kinds: rows that are there are read in some time, and others take that and more. */
+START_TEST(waited_time_is_counted)
+{
+    enum { BATCHES = 20 * AHEAD_LOOK };
+    static struct counted all[BATCHES];
+    struct rng rng;
+    int grown = 0;
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        struct ahead_pace pace = {.depth = 1};
+        uint64_t now = 1 + seed, read = 0;
+        int most = 1 + (int)(seed % 5);
+        rng_init(&rng, seed);
+        for (int k = 0; k < BATCHES; k++) {
+            bool ready = rng_next(&rng) % 4 > 0;
+            uint64_t took = 1000 + rng_next(&rng) % 1000;
+            uint64_t more = ready || rng_next(&rng) % (1 + seed % 7) ? 0 : rng_next(&rng) % 90000;
+            uint64_t began = now + rng_next(&rng) % 1000000;
+            now = began + took + more;
+            read = ready ? took : read;
+            all[k] = (struct counted){took + more > read ? took + more - read : 0, now};
+            ahead_count(&pace, ready, began, now, most);
+            ck_assert_int_eq(pace.depth, depth_by(all, k + 1, most));
+        }
+        grown += pace.depth > 1;
+    }
+    ck_assert_msg(grown > 50 && grown < 250, "%d", grown);
+}
+END_TEST
+
+/* A pause of a second before the first look, or rows that are only read slowly, deepen nothing; 1 %
+ * of the time does, at the next look. */
+START_TEST(only_waits_deepen)
+{
+    const uint64_t ms = 1000000;
+    for (int kind = 0; kind < 3; kind++) {
+        struct ahead_pace pace = {.depth = 1};
+        uint64_t now = ms;
+        for (int k = 0; k < 4 * AHEAD_LOOK; k++) {
+            uint64_t began = now + ms, wait = kind == 0 && k == 3      ? 1000 * ms
+                                              : kind == 2 && k >= 2 * AHEAD_LOOK ? ms / 50 : 0;
+            now = began + (kind == 1 ? ms : 0) + wait;
+            ahead_count(&pace, kind == 1, began, now, AHEAD_MOST);
+            ck_assert_int_eq(pace.depth, 1 + (kind == 2 && k + 1 >= 3 * AHEAD_LOOK) +
+                                             (kind == 2 && k + 1 >= 4 * AHEAD_LOOK));
+        }
+    }
+}
+END_TEST
+
 /* --- one trainer --- */
 
 static const struct {
@@ -355,6 +425,8 @@ int main(void)
     TCase *tests = new_case("train_owned", 120);
     tcase_add_checked_fixture(tests, set_up_training, remove_folder);
     tcase_add_test(tests, late_batches_are_asked_for_earlier);
+    tcase_add_test(tests, waited_time_is_counted);
+    tcase_add_test(tests, only_waits_deepen);
     tcase_add_loop_test(tests, one_trainer_has_the_same_bits, 0, few(N(alone), 1));
     tcase_add_loop_test(tests, trainers_of_a_machine, 0, few(2, 1));
     tcase_add_test(tests, tables_grow);

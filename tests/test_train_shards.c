@@ -5,6 +5,7 @@
 #include "harness/steps.h"
 #include "harness/tcp.h"
 #include "harness/training.h"
+#include "run/saved.h"
 #include "run/shards.h"
 #include "train/place.h"
 #include "train/trainer.h"
@@ -790,6 +791,77 @@ START_TEST(a_host_dies_and_comes_again)
 }
 END_TEST
 
+/* Rank 3 has died before the first one comes again, which does not wait for its mark at the end,
+ * for half a minute. */
+START_TEST(a_rank_that_had_died_before_is_not_awaited)
+{
+    static const int all[] = {0, 1, 2};
+    struct how how = {4, TABLES_SHARD, NULL, false};
+    struct train_options o = moving(&how);
+    o.rows_replica = 0.5;
+    begin_all(&o, 4);
+    wait_file(in_folder("model.safetensors.previous"));
+    for (int left = 3; left >= 2; left--) {
+        char died[64];
+        snprintf(died, sizeof died, "has died: %d take part", left);
+        clock_sleep_until(clock_now_ns() + UINT64_C(1500000000));       /* replicas are whole */
+        kill_all(pids[left == 3 ? 3 : 0]);
+        WAIT_UNTIL((read_said(), strstr(said, died)), "%s", said);
+    }
+    begin_one(&o, 0, 4);
+    wait_cuts(2);
+    wait_heeding(pids, 3);
+    uint64_t from = clock_now_ns();
+    end_told(3, all);
+    ck_assert_double_lt((double)(clock_now_ns() - from) * 1e-9, 20);
+}
+END_TEST
+
+static uint64_t run_of(const char *path)
+{
+    struct safetensors *file;
+    ck_assert_int_eq(safetensors_open(&file, path, NULL), DESCANT_OK);
+    uint64_t run = saved_run(file);
+    safetensors_close(file);
+    return run;
+}
+
+/* The first one is killed before the job has written a checkpoint, and is started again. FILE is
+ * of an earlier run: of one that the job goes on from, or of another one. */
+START_TEST(a_first_host_that_comes_again_knows_whose_the_file_is)
+{
+    static const int all[] = {0, 1, 2};
+    static char previous[96], old[96];
+    struct how how = {3, TABLES_REPLICATE, NULL, false};
+    struct train_options o = options_of(&how);
+    snprintf(previous, sizeof previous, "%s", in_folder("model.safetensors.previous"));
+    snprintf(old, sizeof old, "%s", in_folder("model.safetensors.old"));
+    run_to_end(&how, &o);
+    uint64_t before = run_of(model_file);
+    ck_assert_uint_gt(before, 0);
+    o = moving(&how);
+    o.checkpoint_every = 0;
+    o.resume = _i;
+    unlink(log_file);
+    begin_all(&o, 3);
+    wait_examples(ROWS / 4);
+    kill_all(pids[0]);
+    WAIT_UNTIL((read_said(), strstr(said, "has died: 2 take part")), "%s", said);
+    o.checkpoint_every = 0.02;
+    begin_one(&o, 0, 3);
+    wait_file(_i ? previous : old);
+    if (!_i)
+        wait_file(previous);
+    wait_heeding(pids, 3);
+    end_told(3, all);
+    ck_assert_int_eq(access(old, F_OK) == 0, !_i);
+    ck_assert(_i || run_of(old) == before);
+    ck_assert_int_eq(run_of(model_file) == before, _i);
+    ck_assert_uint_eq(run_of(model_file), run_of(previous));
+    ck_assert_int_eq(strstr(said, "will be replaced") != NULL, !_i);
+}
+END_TEST
+
 /* --- on the way --- */
 
 static void kill_them(int ranks)
@@ -1025,6 +1097,10 @@ int main(void)
     tcase_add_checked_fixture(coming, set_up, remove_folder);
     tcase_add_loop_test(coming, hosts_come_and_leave, 0, SLOW ? 1 : 2);
     tcase_add_loop_test(coming, a_host_dies_and_comes_again, 0, SLOW ? 1 : 2);
+    tcase_add_loop_test(coming, a_first_host_that_comes_again_knows_whose_the_file_is, 0,
+                        SLOW ? 1 : 2);
+    if (!SLOW)
+        tcase_add_test(coming, a_rank_that_had_died_before_is_not_awaited);
     if (!SLOW)
         tcase_add_test(coming, a_late_host_is_the_first_one);
     tcase_add_checked_fixture(kills, set_up, remove_folder);

@@ -194,6 +194,10 @@ struct fabric {
     const char *_Atomic *host_names;    /* set by open: by rank, until close; NULL: not
                                            known. poll may change them, release; all read
                                            them, acquire, and a name stays until close */
+    _Atomic bool *takes_part;           /* set by open: by rank, until close; NULL: all
+                                           take part, up to their ends. Written by poll
+                                           before it notes who has come or is lost; any
+                                           thread reads */
     const char *machine_job;            /* set by open: all trainers are on this machine,
                                            and may meet in its memory instead, by this
                                            name; else NULL */
@@ -357,6 +361,13 @@ struct fabric_agree {
      * another trainer alone knows. For the holder of the round machine where the fabric
      * has serve, else for any thread. */
     void (*missing)(struct fabric *f, struct awaited *awaited);
+
+    /* The number of the last agreement that this trainer knows of, 0: of none, and its
+     * result, which is `last`'s only where there is one. A trainer that comes late is no
+     * member for a moment, and not *ready; then it knows of each that was made without
+     * it. For the same threads as `missing`. */
+    descant_status (*made)(struct fabric *f, bool *ready, uint64_t *number,
+                           struct agree_value *last);
 };
 
 /* Items (descant_deal_begin), and units of a limit (descant_deal_limit). */

@@ -70,17 +70,19 @@ static bool hear_claim(struct service *s, int from, const struct moves_entry *e)
 }
 
 /* This rank is the replica of the slice, and goes on with it, if it has all of it. An
- * owner that is not there yet cannot hear the answer, and waits for none (hear_end). */
+ * owner that is not there yet cannot hear the answer, and waits for none (hear_end). One
+ * that has died before it was heard of leaves the slice to this rank. */
 static bool join(struct service *s, int from, const struct moves_entry *e, bool changed)
 {
     struct moving *of = &s->moves->slices[e->slice];
+    bool there = s->peers[e->rank].there, has = of->from == from && of->complete;
 
-    if (!changed || of->from != from || !of->complete || !s->peers[e->rank].there)
+    if (!changed || !has || (!there && !moves_orphan(s, e->slice)))
         return moves_say(s, e->rank, ASK_REFUSED, e, 1, 0, 0);
     moves_comes(s, e->slice, e->rank);
     of->complete = of->joined = true;
     of->begun = e->epoch;
-    return moves_say(s, e->rank, ASK_FOLLOWED, e, 1, 0, 0);
+    return moves_orphan(s, e->slice) || moves_say(s, e->rank, ASK_FOLLOWED, e, 1, 0, 0);
 }
 
 /* Its giver is the sender; the rank stops to ask there. */

@@ -21,6 +21,7 @@ bool moves_init(struct service *s, const struct moves_options *options)
     m->last = &m->held;
     m->follow_s = options->follow_s;
     m->late = options->late;
+    m->met = !options->late;
     m->plan = true;
     if (!m->peers || !m->message || !m->records || !m->rows || !m->slots)
         return false;
@@ -60,7 +61,22 @@ void moves_fini(struct service *s)
 
 static double own_share(const struct service *s)
 {
-    return atomic_load(&s->moves->leaves) ? 0 : s->moves->peers[s->rank].share;
+    const struct moves *m = s->moves;
+    return atomic_load(&m->leaves) || !m->met ? 0 : m->peers[s->rank].share;
+}
+
+/* Of each slice it knows the owner, and has heard from it what has moved. */
+static bool has_met_owners(const struct service *s)
+{
+    bool met = true;
+
+    for (int slice = 0; met && slice < OWNED_SLICES; slice++) {
+        const struct owners_peer *owner = &s->peers[s->map.owner[slice]];
+        met = moves_owns(s, slice) ||
+              (owner->there && owner->mapped &&
+               owner->generation == s->moves->owner_is[slice]);
+    }
+    return met;
 }
 
 bool moves_come(struct service *s, int rank)
@@ -204,14 +220,17 @@ static int replica_of(struct moving *of, int to)
                                                  : to;
 }
 
-/* The slice goes to its own replica: first another rank is to have a whole one. */
+/* No rank but the next owner has a whole replica, and one is about to have it: the slice
+ * waits, lest it die with its next owner. */
 static bool lacks_replica(struct moving *of)
 {
     const struct follow *next = moves_with_role(of, TO_FOLLOW);
+    const struct follow *old = moves_with_role(of, TO_OLD);
     const struct follow *to = moves_with_role(of, TO_MOVE);
 
-    return to->roles & TO_OLD && next && next->state != FOLLOW_FOLLOWS &&
-           next->state != FOLLOW_REFUSED;
+    return next && next != to && next->state != FOLLOW_FOLLOWS &&
+           next->state != FOLLOW_REFUSED &&
+           !(old && old != to && old->state == FOLLOW_FOLLOWS);
 }
 
 static bool give(struct service *s, int slice)
@@ -370,6 +389,10 @@ static bool tell(struct service *s)
         m->peers[s->rank].share = 0;
         m->plan = true;
         good = moves_say_all(s, ASK_SHARE, NULL, 0, 0, 0);
+    }
+    if (good && !m->met && has_met_owners(s)) {
+        m->met = m->plan = true;
+        good = moves_say_all(s, ASK_SHARE, NULL, 0, (float)own_share(s), 0);
     }
     if (holds != m->holds_now) {
         m->holds_now = holds;

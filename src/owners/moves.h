@@ -53,7 +53,8 @@
  *
  * A rank that comes late begins with the map of the start. It hears from each rank what
  * has moved (UNSURE, MAP) before it asks that rank. A rank is sure of a slice that it may
- * use.
+ * use. It says that it wants slices once it has met all that own some: the replica of a
+ * slice could not join an owner that it has not met, and the slice would have none.
  *
  * Epochs: a gift adds 2, a claim 1. So where an owner dies right after it has given a
  * slice, the rank that has it wins over one that claims it. A rank that has heard of the
@@ -202,6 +203,8 @@ struct moves {                          /* the turning thread's, but for what sa
     bool refused;                       /* some were, */
     uint64_t refused_ns;                /* since then; 0 */
     bool late;                          /* this rank has come after the start */
+    bool met;                           /* it has met all that own slices, or is not late:
+                                           before, it wants none */
     bool holds_now;                     /* as the last turn has seen it */
     bool said;                          /* that there is no memory */
     _Atomic bool leaves;                /* any thread: this rank gives all away */

@@ -81,6 +81,18 @@ uint64_t ranks_agree_number(const struct ranks *m)
     return m->agree->number;
 }
 
+descant_status ranks_agree_made(struct fabric *f, bool *ready, uint64_t *number,
+                                struct agree_value *last)
+{
+    const struct ranks_kept *kept = &ranks_of(f)->agree->kept;
+
+    *ready = ledger_view(ranks_of(f)->ledger).member;
+    *number = kept->number;
+    if (*number)
+        memcpy(last, &kept->value, agree_size(&kept->value));
+    return DESCANT_OK;
+}
+
 /* --- values in words --- */
 
 void ranks_agree_pack(struct ranks_word *word, const struct agree_value *value)

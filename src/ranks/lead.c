@@ -160,7 +160,8 @@ static void note_change(struct ranks *m, int rank, bool first)
 }
 
 /* Another epoch stands. A rank that is no member of it tells its trainer nothing. The
- * number of members is set before the events are noted, for their lines have it. */
+ * members and their number are set before the events are noted, for their lines have the
+ * number. */
 void ranks_lead_changed(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
@@ -172,6 +173,7 @@ void ranks_lead_changed(struct ranks *m)
     for (int k = 0; k < m->place.size; k++) {
         const struct lead_peer *peer = &lead->peers[k];
         bool is_new = peer->generation != m->members[k];
+        atomic_store(&m->f.takes_part[k], m->members[k] != 0);
         members += m->members[k] && k != m->hub &&
                    (is_new || (!peer->left && !peer->finished));
     }

@@ -25,9 +25,10 @@ descant_status ranks_peers_init(struct ranks *m)
 
     m->peers = memory_take_array(size, sizeof *m->peers);
     m->members = memory_take_array(size, sizeof *m->members);
+    m->f.takes_part = memory_take_array(size, sizeof *m->f.takes_part);
     for (size_t k = 0; m->peers && m->place.fixed && k < size; k++)
         m->peers[k].generation = m->place.generation;
-    return m->peers && m->members
+    return m->peers && m->members && m->f.takes_part
                ? DESCANT_OK
                : log_fail(&m->f.log, DESCANT_MEMORY, "no memory for %zu peers", size);
 }
@@ -36,6 +37,7 @@ void ranks_peers_fini(struct ranks *m)
 {
     memory_give(m->peers);
     memory_give(m->members);
+    memory_give(m->f.takes_part);
 }
 
 /* A name that another one replaces may be read still. */

@@ -103,7 +103,8 @@ static const struct fabric_rows rows = {
 const struct fabric_agree ranks_agree = {.offer = ranks_agree_offer,
                                          .look = ranks_agree_look,
                                          .wait = ranks_wait,
-                                         .missing = ranks_agree_missing};
+                                         .missing = ranks_agree_missing,
+                                         .made = ranks_agree_made};
 
 /* The functions that all links share. */
 #define RANKS_TYPE                                                                      \

@@ -662,6 +662,8 @@ struct ranks_kept {
 
 descant_status ranks_agree_offer(struct fabric *f, const struct agree_value *value);
 bool ranks_agree_look(struct fabric *f, struct agree_value *result);
+descant_status ranks_agree_made(struct fabric *f, bool *ready, uint64_t *number,
+                                struct agree_value *last);
 descant_status ranks_agree_init(struct ranks *m);
 void ranks_agree_fini(struct ranks *m);
 void ranks_agree_form(struct ranks *m);     /* this rank is one of the founders */

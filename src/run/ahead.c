@@ -30,6 +30,26 @@ int ahead_depth(int depth, uint64_t waited_ns, uint64_t of_ns, int most)
     return waited_ns > of_ns / WAITS_ONE_OF && depth < most ? depth + 1 : depth;
 }
 
+void ahead_count(struct ahead_pace *pace, bool ready, uint64_t began_ns, uint64_t now_ns,
+                 int most)
+{
+    uint64_t took = now_ns - began_ns;
+
+    pace->read_ns = ready ? took : pace->read_ns;
+    pace->waited_ns += took > pace->read_ns ? took - pace->read_ns : 0;
+    if (++pace->seen % AHEAD_LOOK)
+        return;
+    bool first = !pace->since_ns;
+    int depth = first ? pace->depth
+                      : ahead_depth(pace->depth, pace->waited_ns,
+                                    now_ns - pace->since_ns, most);
+    if (!first && depth == pace->depth)
+        return;
+    pace->depth = depth;
+    pace->since_ns = now_ns;
+    pace->waited_ns = 0;
+}
+
 /* --- ahead --- */
 
 static bool find_rows(struct ahead *a, int place)
@@ -61,23 +81,8 @@ static bool ask(struct ahead *a, bool waits)
 
 static void ask_more(struct ahead *a, bool waits)
 {
-    while (a->status == DESCANT_OK && a->n <= a->depth && ask(a, waits && !a->n))
+    while (a->status == DESCANT_OK && a->n <= a->pace.depth && ask(a, waits && !a->n))
         ;
-}
-
-static void note_wait(struct ahead *a, uint64_t waited_ns, uint64_t now_ns)
-{
-    a->waited_ns += waited_ns;
-    if (++a->seen % AHEAD_LOOK)
-        return;
-    int depth = a->since_ns ? ahead_depth(a->depth, a->waited_ns, now_ns - a->since_ns,
-                                          a->at.most)
-                            : a->depth;
-    if (a->since_ns && depth == a->depth)
-        return;
-    a->depth = depth;
-    a->since_ns = now_ns;
-    a->waited_ns = 0;
 }
 
 static void drop_now(struct ahead *a)
@@ -94,9 +99,7 @@ static const float *await_rows(struct ahead *a)
     bool ready = descant_rows_ready(a->at.job, a->now);
     uint64_t began = clock_now_ns();
     a->status = descant_rows_wait(a->at.job, a->now, &block);
-    uint64_t now = clock_now_ns(), took = now - began;
-    a->read_ns = ready ? took : a->read_ns;
-    note_wait(a, took > a->read_ns ? took - a->read_ns : 0, now);
+    ahead_count(&a->pace, ready, began, clock_now_ns(), a->at.most);
     return a->status == DESCANT_OK ? block : NULL;
 }
 

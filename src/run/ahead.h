@@ -26,6 +26,15 @@ struct ahead_batch {
     struct descant_rows *rows;
 };
 
+/* How many batches ahead, and what that goes by. */
+struct ahead_pace {
+    int depth;                  /* batches ahead now, */
+    int seen;                   /* batches so far */
+    uint64_t since_ns, waited_ns;       /* with this depth: since when, and how long of
+                                           that was waited for rows; 0: not yet */
+    uint64_t read_ns;           /* what it last took to read rows that were all there */
+};
+
 struct ahead {
     struct tables_at at;
     struct feed *feed;
@@ -37,11 +46,7 @@ struct ahead {
                                    */
     bool trains;                /* rows are awaited and pushed in the pass */
     double rate;                /* of the push */
-    int depth;                  /* batches ahead now, */
-    int seen;                   /* batches so far */
-    uint64_t since_ns, waited_ns;       /* with this depth: since when, and how long of
-                                           that was waited for rows */
-    uint64_t read_ns;           /* what it last took to read rows that were all there */
+    struct ahead_pace pace;
     struct descant_rows *now;   /* of the batch that the caller has; */
     struct saved_block block;   /* or these, out of files */
 };
@@ -68,5 +73,11 @@ void ahead_fini(struct ahead *a);
  * waited for rows. It is asked each AHEAD_LOOK batches, but not for the first ones. */
 enum { AHEAD_LOOK = 32 };
 int ahead_depth(int depth, uint64_t waited_ns, uint64_t of_ns, int most);
+
+/* The count: the rows of a batch are there. `ready`: they were before it was asked for
+ * them, at began_ns; the time is what it takes to read them. Else what it took beyond
+ * that was waited. */
+void ahead_count(struct ahead_pace *pace, bool ready, uint64_t began_ns, uint64_t now_ns,
+                 int most);
 
 #endif

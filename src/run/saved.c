@@ -6,6 +6,7 @@
 #include "run/checkpoint.h"
 #include "run/saved_rows.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* A setting that the file lacks keeps its default: older files have fewer settings. */
@@ -163,6 +164,12 @@ descant_status saved_open_all(struct saved *saved, const char *path,
                               const struct log *log)
 {
     return open_saved(saved, path, true, log);
+}
+
+uint64_t saved_run(const struct safetensors *file)
+{
+    const char *text = safetensors_text(file, "run");
+    return text ? strtoull(text, NULL, 10) : 0;
 }
 
 void saved_close(struct saved *saved)

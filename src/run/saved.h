@@ -35,5 +35,8 @@ void saved_close(struct saved *saved);
  * stays if the file has none, and becomes AUTO if the file's is unknown. False: descant
  * train has not written the file. */
 bool saved_inputs(const struct safetensors *file, struct data_shape *shape, int *format);
+/* The number of the run over several hosts that wrote the checkpoint; 0: there is
+ * none. */
+uint64_t saved_run(const struct safetensors *file);
 
 #endif

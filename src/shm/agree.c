@@ -144,7 +144,8 @@ static bool is_answered(struct shm *shm, struct agree_value *result)
 
 /* --- the table --- */
 
-/* The pages are taken by the first offer: most jobs make no agreements. */
+/* The pages are taken by the first offer, or look at results: most jobs make no
+ * agreements. */
 descant_status shm_agree_start(struct shm *shm)
 {
     void *block = NULL;
@@ -154,14 +155,18 @@ descant_status shm_agree_start(struct shm *shm)
     return status;
 }
 
+static descant_status take_pages(struct shm *shm)
+{
+    return shm->agreed ? DESCANT_OK
+                       : arena_take(&shm->meet.arena, region_at(REGION_AGREE),
+                                    sizeof *shm->agree);
+}
+
 static descant_status offer(struct fabric *f, const struct agree_value *value)
 {
     struct shm *shm = shm_of(f);
     struct shm_offer *mine = own(shm);
-    descant_status status = shm->agreed ? DESCANT_OK
-                                        : arena_take(&shm->meet.arena,
-                                                     region_at(REGION_AGREE),
-                                                     sizeof *shm->agree);
+    descant_status status = take_pages(shm);
 
     if (status)
         return status;
@@ -209,5 +214,24 @@ static void missing(struct fabric *f, struct awaited *awaited)
             awaited_add(awaited, offers[i].rank);
 }
 
+/* A later result is written over this one only by a holder of the lock. */
+static descant_status made(struct fabric *f, bool *ready, uint64_t *number,
+                           struct agree_value *last)
+{
+    struct shm *shm = shm_of(f);
+    descant_status status = take_pages(shm);
+
+    if (status)
+        return status;
+    take_lock(shm);
+    *ready = true;
+    *number = atomic_load_explicit(&shm->agree->number, memory_order_relaxed);
+    const struct agree_value *result = &shm->agree->results[*number % 2];
+    if (*number)
+        memcpy(last, result, agree_size(result));
+    atomic_store_explicit(&shm->agree->lock, 0, memory_order_release);
+    return DESCANT_OK;
+}
+
 const struct fabric_agree shm_agree = {
-    .offer = offer, .look = look, .wait = wait, .missing = missing};
+    .offer = offer, .look = look, .wait = wait, .missing = missing, .made = made};

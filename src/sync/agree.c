@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* descant_agree_mean, _any and _broadcast: small values of all trainers, which each calls
- * in its own thread. The call sleeps until the others have made the same one; nothing
- * else of the job waits for it. Where messages must move, the caller moves them whenever
- * nobody else holds the round machine, since many plans have no other thread that would;
- * whoever holds the machine moves them, too. The rule is fabric/agree.c. */
+/* descant_agree_mean, _any, _broadcast and descant_agreed: small values of all trainers,
+ * which each calls in its own thread. An agreement sleeps until the others have made the
+ * same one; nothing else of the job waits for it. Where messages must move, the caller
+ * moves them whenever nobody else holds the round machine, since many plans have no other
+ * thread that would; whoever holds the machine moves them, too. The rule is
+ * fabric/agree.c. */
 #include "sync/job.h"
 
+#include <math.h>
 #include <string.h>
 
 /* The result may have come by another thread's hands, which wake no sleeper. */
@@ -172,5 +174,58 @@ descant_status descant_agree_broadcast(struct descant *job, void *bytes, size_t 
     if (value.n)
         memcpy(bytes, value.bytes, value.n);
     *n = value.n;
+    return DESCANT_OK;
+}
+
+/* *ready: this trainer is a member, and knows what was made. One that is alone keeps
+ * none. */
+static descant_status look_at_made(struct descant *job, bool *ready, uint64_t *number,
+                                   struct agree_value *last)
+{
+    const struct fabric_agree *type = job->fabric->type->agree;
+    descant_status status = DESCANT_OK;
+
+    *ready = true;
+    *number = 0;
+    pthread_mutex_lock(&job->machine);
+    if (type)
+        status = type->made(job->fabric, ready, number, last);
+    pthread_mutex_unlock(&job->machine);
+    return status;
+}
+
+descant_status descant_agreed(struct descant *job, uint64_t *made, double *values,
+                              size_t n)
+{
+    const char *call = "descant_agreed";
+    struct agree_value last = {.kind = AGREE_NONE};
+    uint64_t number = 0;
+    bool ready = false;
+
+    if (made == NULL || (values == NULL && n > 0) || n > AGREE_MOST)
+        return log_fail(job ? &job->log : NULL, DESCANT_INVALID,
+                        "%s: it wants room for a number, and for 0 to %d values", call,
+                        (int)AGREE_MOST);
+    descant_status status = job_check(job, JOB_STARTED, call);
+    if (status == DESCANT_OK)
+        status = events_refuse(job, call);
+    while (status == DESCANT_OK && !ready) {
+        status = look_at_made(job, &ready, &number, &last);
+        if (status == DESCANT_OK && !ready && atomic_load(&job->failure) != 0)
+            return job_broken(job);
+        if (status == DESCANT_OK && !ready)
+            status = serve(job);
+        if (status == DESCANT_OK && !ready)
+            job->fabric->type->agree->wait(job->fabric, clock_now_ns() + LOOK_NS);
+    }
+    if (status != DESCANT_OK)
+        return status;
+    bool same = last.kind == AGREE_MEAN && last.status == DESCANT_OK &&
+                last.n == n * sizeof *values;
+    for (size_t k = 0; k < n; k++)
+        values[k] = (double)NAN;
+    if (same && n)
+        memcpy(values, last.bytes, last.n);
+    *made = number;
     return DESCANT_OK;
 }

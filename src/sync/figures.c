@@ -37,6 +37,18 @@ descant_status descant_members(struct descant *job, struct descant_members *out)
     return DESCANT_OK;
 }
 
+descant_status descant_is_member(struct descant *job, int rank, int *is)
+{
+    if (job == NULL || *job->parent == 0)
+        return job_check(job, JOB_OPEN, "descant_is_member");
+    const struct fabric *f = job->fabric;
+    if (is == NULL || rank < 0)
+        return log_fail(&job->log, DESCANT_INVALID,
+                        "descant_is_member: it wants a rank, and room for the answer");
+    *is = rank < f->size && (!f->takes_part || atomic_load(&f->takes_part[rank]));
+    return DESCANT_OK;
+}
+
 static uint64_t get(const _Atomic uint64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);

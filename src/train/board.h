@@ -95,8 +95,6 @@ struct board {
     _Atomic uint64_t known[BOARD_FILES];
     /* examples trained before any of this data; as those */
     _Atomic uint64_t began;
-    /* FILE as another run had left it when this run began (save.c), or 0; as those */
-    _Atomic uint64_t found;
     /* a number of this run, set by the first trainer */
     _Atomic uint64_t run;
     /* the standard input of the trainer that came first; 0: none has looked (piped.c) */

@@ -25,9 +25,8 @@
 enum { ROW_OF_ORDER = CUT_RANKS, N_ROWS };              /* rows of the table */
 enum { LEAST_NS = 10000000, MOST_NS = 100000000 };      /* between looks */
 #define FINISH_NS UINT64_C(30000000000) /* how long a rank that ENDS waits for a first
-                                           rank that may have died before it came; and a
-                                           first rank, for others to see that it is over
-                                         */
+                                           rank without a mark; and a first rank, for
+                                           others to see that it is over */
 
 /* How this rank's run goes; it only grows. FINISHES: the job is finished; ENDS: and this
  * rank makes no more cuts; LEAVES: it has parted; STOPS: it goes without finish. */
@@ -503,8 +502,8 @@ static bool leave(struct cuts *c, enum cut_stand stand)
     return release(c) && give_mark(c) && descant_rows_settle(c->t->job) == DESCANT_OK;
 }
 
-/* A first rank that died before this one came was never here for it: its mark does not
- * say that it has finished, though all ranks that are there finish together. */
+/* All ranks that are there finish together: a first rank whose mark does not say so for
+ * long was never there for this one. */
 static bool led(struct cuts *c)
 {
     int first = others_first(c->t);
@@ -598,6 +597,18 @@ static void *follow_orders(void *of)
     return NULL;
 }
 
+/* A rank that comes late has heard no event of those that had died before. Of these only
+ * ranks of the start, and those with a mark, are ever waited for. */
+static void look_who_is_there(struct cuts *c)
+{
+    for (int k = 0; c->t->late && k < CUT_RANKS; k++) {
+        enum cut_stand stand = c->view.marks[k].stand;
+        if (k != c->t->rank && (k < c->t->owners || stand == CUT_THERE ||
+                                stand == CUT_FINISHED))
+            others_look(c->t, k);
+    }
+}
+
 /* The mark is there before this rank trains: a cut must wait for what it pushes. */
 descant_status cuts_start(struct trainer *t)
 {
@@ -606,6 +617,7 @@ descant_status cuts_start(struct trainer *t)
     if (!c)
         return DESCANT_OK;
     bool good = look(c, true);
+    look_who_is_there(c);
     c->rest_ns = LEAST_NS;
     c->mine.stand = CUT_THERE;
     c->self.tidied = c->view.order.tidy;        /* `kept` may be of a later one already */

@@ -13,10 +13,12 @@
 #include "train/bsp.h"
 #include "train/place.h"
 #include "train/shards.h"
+#include "train/start.h"
 #include "train/tables_auto.h"
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* EVEN_ODDS: examples, half of them positive, that set_intercept adds */
@@ -196,7 +198,7 @@ static descant_status create_model(struct trainer *t, const struct model_shape *
  * are shown. Where no rank comes late the name says whether the run goes on from a
  * checkpoint. Over TCP one that comes late may find a checkpoint that the job has written
  * since its start: there the name says whether --resume was given, and the ranks of the
- * start agree on the rest (agree). Rows that have owners are saved by all ranks, or by
+ * start agree on the rest (start.h). Rows that have owners are saved by all ranks, or by
  * none. */
 static void name_dense(const struct trainer *t, char *name, size_t room)
 {
@@ -346,8 +348,6 @@ static descant_status fill_tables(struct trainer *t)
         return resume_tables(t);
     if (!o->over_tcp)               /* else a rank may find that it has come late */
         say_anew(t);
-    if (t->host > 0 && o->checkpoint)
-        save_note(t);
     for (size_t at = 0; at < rows && !t->owned; at += TABLE_ROWS_AT_ONCE) {
         size_t n = rows - at < TABLE_ROWS_AT_ONCE ? rows - at : TABLE_ROWS_AT_ONCE;
         model_init_tables(t->model, t->tables, at, n, (uint64_t)t->options->seed);
@@ -438,56 +438,81 @@ static descant_status start(struct trainer *t)
     return status;
 }
 
-/* The ranks of the start go on from one checkpoint, or none does: where hosts have
- * folders of their own, one may have no FILE, an older one, or a torn shard. No rank
- * fetches rows before all have theirs. */
-static descant_status agree(struct trainer *t, descant_status status, uint64_t generation)
+static descant_status say_start(const struct trainer *t, enum start_state state,
+                                uint64_t generation)
 {
     const char *file = t->options->checkpoint ? t->options->checkpoint : "FILE";
-    bool resumed = atomic_load(&t->board->resumed);
-    double found[] = {resumed, status != DESCANT_OK, (double)generation};
-    descant_status agreed = descant_agree_mean(t->job, found, 3);
     char host[64] = "";
 
-    if (status != DESCANT_OK || agreed != DESCANT_OK)
-        return status != DESCANT_OK ? status : agreed;
     gethostname(host, sizeof host - 1);
-    if (resumed && found[0] < 1)
+    switch (state) {
+    case START_NONE_THERE:
         return log_fail(&t->log, DESCANT_MISMATCH, "this rank goes on from %s, and "
                         "another rank has none, and has said so", file);
-    if (!resumed && found[0] > 0)
+    case START_NONE_HERE:
         return log_fail(&t->log, DESCANT_MISMATCH, "--resume: there is no %s on %s, and "
                         "another rank goes on from one: copy it, with its shards, to all "
                         "hosts", file, host);
-    if (found[1] > 0)
+    case START_UNREAD:
         return log_fail(&t->log, DESCANT_ENDED, "another rank could not read its rows "
                         "from %s, and has said why", file);
-    if (found[2] > (double)generation || found[2] < (double)generation)
+    case START_OTHER:
         return log_fail(&t->log, DESCANT_MISMATCH,
                         "%s: this rank has found the checkpoint of generation %llu, and "
                         "another rank another one: copy the same FILE, with its shards, "
                         "to all hosts", file, (unsigned long long)generation);
+    case START_GOOD:
+        break;
+    }
     return DESCANT_OK;
 }
 
-/* With --resume the ranks of the start read their rows, and agree on the checkpoint that
- * they go on from; one that comes late goes on from none, for the job has all. */
+/* Before this run has agreed on a number. */
+static uint64_t draw_run(void)
+{
+    const uint64_t parts[] = {run_number(), (uint64_t)time(NULL)};
+    return fnv_add(FNV_BEGIN, parts, sizeof parts) >> 16;
+}
+
+/* The rank's part in the agreement of start.h, after which it knows the job's run.
+ * `status`: of reading its rows, which no rank fetches before all have theirs. */
+static descant_status agree(struct trainer *t, descant_status status, uint64_t generation)
+{
+    struct start mine = {.late = t->late, .failed = status != DESCANT_OK,
+                         .resumed = atomic_load(&t->board->resumed),
+                         .generation = generation};
+    double values[START_VALUES];
+    uint64_t made = 0;
+    descant_status agreed = DESCANT_OK;
+
+    mine.run = mine.resumed && t->run ? t->run : draw_run();
+    if (t->late)
+        agreed = descant_agreed(t->job, &made, values, START_VALUES);
+    if (agreed == DESCANT_OK && !made) {
+        start_offer(&mine, values);
+        agreed = descant_agree_mean(t->job, values, START_VALUES);
+    }
+    if (status != DESCANT_OK || agreed != DESCANT_OK)
+        return status != DESCANT_OK ? status : agreed;
+    t->run = start_run(values);
+    t->run_resumed = start_resumed(values);
+    return say_start(t, start_judge(&mine, values), generation);
+}
+
+/* The ranks of the start read the rows of the checkpoint that they go on from, if they
+ * do. */
 static descant_status begin_run(struct trainer *t)
 {
-    bool shares = t->owned && t->deals && atomic_load(&t->board->resumed);
-    bool over_tcp = t->options->over_tcp;
-    descant_status status = DESCANT_OK;
     uint64_t generation = 0;
+    descant_status status = t->late ? DESCANT_OK : shards_read(t, &generation);
 
-    if (!t->late)
-        status = shards_read(t, &generation);
-    if (!t->late && (shares || (over_tcp && t->options->resume)))
+    if (t->deals)
         status = agree(t, status, generation);
     if (status == DESCANT_OK)
         status = shards_after(t);
     if (t->late)
         resume_forget(t);
-    else if (status == DESCANT_OK && over_tcp)
+    else if (status == DESCANT_OK && t->options->over_tcp)
         say_anew(t);
     return status;
 }

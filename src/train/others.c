@@ -164,6 +164,20 @@ void others_say_lost(struct trainer *t, const struct descant_event *event)
             often, event->members, train_on ? ", and train its share of the data" : "");
 }
 
+/* The library changes its answer first, and then notes the event. So a rank that comes or
+ * dies meanwhile is seen here, or its event comes later, and counts. */
+void others_look(struct trainer *t, int rank)
+{
+    int is = 1;
+
+    while (!rank_is(&t->lost, rank) &&
+           descant_is_member(t->job, rank, &is) == DESCANT_OK && !is) {
+        set_rank(&t->lost, rank, true);
+        if (descant_is_member(t->job, rank, &is) == DESCANT_OK && is)
+            set_rank(&t->lost, rank, false);
+    }
+}
+
 bool others_is_first(const struct trainer *t)
 {
     bool first = true;

@@ -118,6 +118,7 @@ descant_status resume_model(struct trainer *t)
     status = checkpoint_take(&c, tensors, n, t->w);
     if (status == DESCANT_OK && floats)
         status = checkpoint_state(&c, "optimizer", t->state, floats);
+    t->run = saved_run(c.file);
     if (safetensors_text(c.file, "steps"))
         atomic_store(&t->steps, number_of(c.file, "steps"));
     if (status == DESCANT_OK)

@@ -17,12 +17,12 @@
  *      it: as PATH.previous a model that this run has written or goes on from, as
  *      PATH.old the model of another run. */
 #include "run/checkpoint.h"
+#include "run/saved.h"
 #include "train/bsp.h"
 #include "train/place.h"
 #include "train/shards.h"
 
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* beside the model's, with names that begin with descant: optimizer, table_optimizer,
@@ -105,8 +105,8 @@ struct place *save_place(struct trainer *t)
 /* Texts: every option by its name, then how far the run is. resume.c reads "dealt"
  * (the place is of all hosts), "sums", "began" (examples trained before this data),
  * "steps" of the optimizer and "seconds" of training; saved.c reads "inputs", the data's
- * shape and format. A text that is added here must be optional there, since older
- * checkpoints lack it. */
+ * shape and format, and "run", the run's number. A text that is added here must be
+ * optional there, since older checkpoints lack it. */
 static void add_texts(struct contents *c, struct trainer *t, const struct place *place,
                       uint64_t steps)
 {
@@ -118,6 +118,8 @@ static void add_texts(struct contents *c, struct trainer *t, const struct place 
     contents_text(c, "hosts", "%d", t->hosts);
     contents_text(c, "dealt", "%d", t->deals);
     contents_text(c, "size", "%d", t->size);
+    if (t->run)
+        contents_text(c, "run", "%llu", (unsigned long long)t->run);
     contents_text(c, "sums", "%llu %llu %llu %.17g %.17g", (unsigned long long)m->n,
              (unsigned long long)m->positive, (unsigned long long)m->correct, m->loss,
              m->predicted);
@@ -138,24 +140,6 @@ void host_file(const struct trainer *t, const char *path, char *own, size_t room
         snprintf(own, room, "%s.host%d", path, t->host);
 }
 
-/* Of a file as it is now: one that is written anew has another number, as it has another
- * inode or time. 0: there is none. */
-static uint64_t file_number(const char *path)
-{
-    struct stat of;
-
-    if (stat(path, &of) != 0)
-        return 0;
-    const uint64_t is[] = {of.st_dev, of.st_ino, (uint64_t)of.st_size,
-                           (uint64_t)of.st_mtim.tv_sec, (uint64_t)of.st_mtim.tv_nsec};
-    return fnv_add(FNV_BEGIN, is, sizeof is);
-}
-
-void save_note(struct trainer *t)
-{
-    atomic_store(&t->board->found, file_number(t->options->checkpoint));
-}
-
 void save_tidy(const struct trainer *t)
 {
     char path[4096];
@@ -167,18 +151,28 @@ void save_tidy(const struct trainer *t)
     safetensors_tidy(path);
 }
 
+/* Whether FILE has the number of the job's run. One that an earlier version wrote has
+ * none; it may be that which the job goes on from. */
+static bool is_of_job(const struct trainer *t)
+{
+    struct safetensors *file;
+
+    if (safetensors_open(&file, t->options->checkpoint, NULL) != DESCANT_OK)
+        return false;
+    uint64_t run = saved_run(file);
+    safetensors_close(file);
+    return run ? run == t->run : t->run_resumed;
+}
+
 /* Whether the file that is there is of this run, or of one that it goes on from. A host
- * that takes over from the first one may find what that one has written: a FILE that is
- * another one than when this host began. A rank that came late takes FILE for the job's.
- * The best model so far is beside it then. The locks of the files went with the first
- * host: none are taken, lest it be refused when it comes back. */
+ * that takes over from the first one, and a first host that comes again, may find what
+ * that one has written. The best model so far is beside it then. The locks of the files
+ * went with the first host: none are taken, lest it be refused when it comes back. */
 static bool is_own(struct trainer *t)
 {
-    uint64_t is = t->host > 0 ? file_number(t->options->checkpoint) : 0;
-
     if (atomic_load(&t->board->kept) || atomic_load(&t->board->resumed))
         return true;
-    if (!t->late && (!is || is == atomic_load(&t->board->found)))
+    if (!is_of_job(t))
         return false;
     if (!atomic_exchange(&t->board->kept, 1))
         resume_best(t);
@@ -193,7 +187,7 @@ static descant_status put(struct trainer *t, const struct contents *c)
     char best[4096 + 8], old[4096 + 16];
     bool own = is_own(t);
 
-    if (!own && t->host > 0 && access(path, F_OK) == 0)
+    if (!own && (t->host > 0 || t->late) && access(path, F_OK) == 0)
         checkpoint_say_replaced(path, &t->log);
     descant_status status = checkpoint_put(path, own, c, &t->log);
     if (status != DESCANT_OK)

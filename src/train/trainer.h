@@ -127,6 +127,10 @@ struct trainer {
                                        come to be, on several machines */
     bool late;                      /* it came to a job that ran, and has what that has,
                                        without --resume; since the start */
+    uint64_t run;                   /* over several hosts the number of the job's run, once
+                                       it has started (start.h); before, that of the
+                                       checkpoint; 0: none */
+    bool run_resumed;               /* the job goes on from a checkpoint */
     bool opening;                   /* the job: its choices are shown */
     bool declares;                  /* its tables with owners: the library's errors are put
                                        into this program's words, not shown */
@@ -295,6 +299,8 @@ bool others_is_first(const struct trainer *t);
 /* Where each host is one rank: the rank that does, or is awaited. */
 int others_first(const struct trainer *t);
 bool others_led(const struct trainer *t);       /* it is there */
+/* In a rank that came late: that rank is lost, where it is not there. */
+void others_look(struct trainer *t, int rank);
 /* A mark of that rank was read: it has left or never come, or is there. */
 void others_seen(struct trainer *t, int rank, bool passed);
 bool others_leave(const struct trainer *t);     /* one is about to */
@@ -355,9 +361,6 @@ struct place *save_place(struct trainer *t);
 /* Keeps the model of an evaluation that began at that place. */
 descant_status save_best(struct trainer *t, struct place *place, const float *w);
 descant_status save_keep_outer(struct trainer *t);    /* before finish */
-/* Notes FILE as it is, which is another run's, for a host that may take over from the
- * first one. */
-void save_note(struct trainer *t);
 void save_tidy(const struct trainer *t);  /* removes files that a killed run left
                                              unfinished */
 
