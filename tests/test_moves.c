@@ -890,6 +890,7 @@ START_TEST(replicas_take_the_rows_of_the_dead)
     }
     rows_check(any_open());
     rows_end_all();
+    ck_assert_int_gt(rows_inherited, 0);
     ck_assert_str_eq(rows_logged, "");
     rows_close_world();
 }

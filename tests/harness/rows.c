@@ -25,6 +25,7 @@ struct rows_side rows_sides[RANKS_MOST];
 struct rows_way rows_way;
 int rows_n;
 char rows_logged[4096];
+int rows_inherited;
 double rows_pushed[RANKS_ROWS];
 
 static int n_owners;
@@ -34,7 +35,9 @@ static void note(void *user, enum descant_level level, const char *line)
     (void)user;
     size_t had = strlen(rows_logged);
 
-    if (level >= DESCANT_WARNING)
+    if (strstr(line, "that it owned, from replicas"))
+        rows_inherited++;
+    else if (level >= DESCANT_WARNING)
         snprintf(rows_logged + had, sizeof rows_logged - had, "%s\n", line);
 }
 
@@ -112,6 +115,7 @@ void rows_open_world(struct simulated_options options, int ranks, int of_them)
     rows_n = ranks;
     n_owners = of_them;
     *rows_logged = 0;
+    rows_inherited = 0;
     for (int k = 0; k < ranks - rows_way.later; k++)
         rows_open(k);
 }

@@ -31,7 +31,8 @@ extern struct simulated *rows_world;
 extern struct rows_side rows_sides[RANKS_MOST];
 extern struct rows_way rows_way;
 extern int rows_n;                      /* ranks */
-extern char rows_logged[4096];          /* warnings and errors */
+extern char rows_logged[4096];          /* warnings and errors, but those of the next */
+extern int rows_inherited;              /* a rank has said whose rows it has now */
 extern double rows_pushed[RANKS_ROWS];  /* to each row, since the test set it to 0 */
 
 struct descant_owned rows_shape(uint64_t rows, size_t width,
