@@ -630,8 +630,8 @@ struct descant_stats {
     uint64_t rows_cached;        /* of rows_fetched: read from copies */
     uint64_t rows_served;        /* that others have asked this rank for, or pushed to
                                     it */
-    uint64_t rows_stall_ns;      /* time that threads which make steps have waited for
-                                    rows, or for room to push */
+    uint64_t rows_stall_ns;      /* time that threads which make steps have waited, since
+                                    their first step, for rows or for room to push */
     double rows_cpu_s;           /* CPU time of the thread that serves them */
     uint64_t rows_moved;         /* that this rank has sent to others, to own or as
                                     replicas; their bytes are in rows_bytes */
@@ -668,12 +668,12 @@ struct descant_peer {
 DESCANT_API descant_status descant_show(struct descant *job, const double *values,
                                         size_t n);
 
-/* The numbers that an earlier process of this rank, which has died or left, had shown
- * last, as another trainer has them: `room` at most to values, and into *n how many there
- * are. 0: there was no such process, or nobody has told of it yet, which takes a moment
- * after the start; on one machine always. A program that calls it before start, and before
- * each descant_show, in the same thread, and adds them to its own, goes on from them: the
- * others keep the earlier figures until the new ones have them in. */
+/* Reads the numbers that an earlier process of this rank, which has died or left, showed
+ * last: `room` at most to values, and into *n how many there are. *n is 0 where there was
+ * no such process, where no trainer has told of it yet (up to 2 s after the start), and
+ * on one machine. Call it before start and before each descant_show, in one thread, and
+ * show the sum of both: the other trainers keep the old numbers until the new ones
+ * include them. Numbers that are shown without such a call replace the old ones. */
 DESCANT_API descant_status descant_shown(struct descant *job, double *values, size_t room,
                                          size_t *n);
 

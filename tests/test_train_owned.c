@@ -5,6 +5,8 @@
 #include "harness/training.h"
 #include "owners/moves.h"
 #include "run/ahead.h"
+#include "run/feed.h"
+#include "train/trainer.h"
 
 enum { TRAINERS = 3 };
 
@@ -20,6 +22,25 @@ START_TEST(late_batches_are_asked_for_earlier)
                 bool more = waited > 5000 && depth < most;
                 ck_assert_int_eq(ahead_depth(depth, waited, 1000000, most), depth + more);
             }
+}
+END_TEST
+
+/* Where workers wait for each other one batch stays for the last of them: with a batch a
+ * block, all others hold one in hand, that which is next, and those that are further ahead. */
+START_TEST(the_last_worker_has_a_batch)
+{
+    struct train_options o = {.rows_ahead = AHEAD_MOST};
+    for (o.workers = 1; o.workers <= FEED_BLOCKS; o.workers++) {
+        o.plan_gathers = false;
+        ck_assert_int_eq(owned_most_ahead(&o), AHEAD_MOST);
+        o.plan_gathers = true;
+        int most = owned_most_ahead(&o);
+        ck_assert_int_ge(most, -1);
+        ck_assert_int_lt((o.workers - 1) * (2 + most), FEED_BLOCKS);
+    }
+    o.workers = 2;
+    o.rows_ahead = 1;
+    ck_assert_int_eq(owned_most_ahead(&o), 1);
 }
 END_TEST
 
@@ -425,6 +446,7 @@ int main(void)
     TCase *tests = new_case("train_owned", 120);
     tcase_add_checked_fixture(tests, set_up_training, remove_folder);
     tcase_add_test(tests, late_batches_are_asked_for_earlier);
+    tcase_add_test(tests, the_last_worker_has_a_batch);
     tcase_add_test(tests, waited_time_is_counted);
     tcase_add_test(tests, only_waits_deepen);
     tcase_add_loop_test(tests, one_trainer_has_the_same_bits, 0, few(N(alone), 1));

@@ -426,7 +426,7 @@ START_TEST(the_progress_names_a_slow_host)
     peers[0].last = DESCANT_EVENT_LEFT;
     peers[0].values[SHOWN_ENDED] = 1;
     merge(3);
-    ck_assert_str_eq(whole_text(&w, line, sizeof line), "1 of 3 hosts: 1 beta");
+    ck_assert_str_eq(whole_text(&w, line, sizeof line), "1 of 3 hosts: host 1 beta");
     peers[1].last = DESCANT_EVENT_LOST;
     merge(3);
     ck_assert_str_eq(whole_text(&w, line, sizeof line), "0 of 3 hosts");

@@ -212,10 +212,9 @@ int cli_train(const struct cli *cli)
 {
     struct train_options o = train_options_default();
     struct train_result result = {.rank = -1};
-    char *text = NULL, message[512], checkpoint[PATH_MAX];
+    char *text = NULL, *resumed = NULL, message[PATH_MAX + 512], checkpoint[PATH_MAX];
     bool given[MOST_SETTINGS] = {false}, by_config[MOST_SETTINGS] = {false};
     bool known[MOST_SETTINGS];
-    struct safetensors *resumed = NULL;
     const char *config = settings_config(cli), *plan = getenv("DESCANT_PLAN");
     int status = CLI_DONE;
 
@@ -233,8 +232,9 @@ int cli_train(const struct cli *cli)
         given[k] |= by_config[k];
     train_know_plan(&o);
     memcpy(known, given, sizeof known);
-    if (status == CLI_DONE && o.resume && o.checkpoint)
-        resumed = saved_settings(o.checkpoint, &o, known);
+    if (status == CLI_DONE && o.resume && o.checkpoint &&
+        !saved_settings(o.checkpoint, &o, known, &resumed, message, sizeof message))
+        status = cli_bad_use(cli, "%s", message);
     config_suit(&o, known);
     if (status == CLI_DONE && !settings_mean(&o, given, message, sizeof message))
         status = cli_bad_use(cli, "%s", message);
@@ -250,7 +250,7 @@ int cli_train(const struct cli *cli)
         status = train_run(&o, cli->out, cli->err, &result);
     if (status != CLI_DONE && result.rank < 0 && launcher_may_be_mpi(o.job))
         mpi_module_abort(status);
-    safetensors_close(resumed);
+    free(resumed);
     free(text);
     return status;
 }

@@ -20,6 +20,8 @@ struct bulletin {
     double values[DESCANT_VALUES];      /* the program's own: any bits */
 };
 
+/* A rank goes on from no deeper ones, so that its own stay good. */
+enum { BULLETIN_DEPTH = 1 << 20 };
 enum { BULLETIN_WORDS = sizeof(struct bulletin) / sizeof(uint64_t) };
 
 /* A trainer's last bulletin, for any thread to read. One thread at a time writes it: over

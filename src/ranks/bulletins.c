@@ -11,15 +11,15 @@
  *   3. A rank also tells before its final exchange arrives, and before it leaves: words
  *      of one rank are heard in order, so the coordinator has the last figures of all
  *      ranks before it closes the last round.
- *   4. A rank that comes again begins with figures at 0. Its first bulletin is answered
- *      with the last one that its earlier process told. It goes on from that (depth), and
- *      until it does, the old one stays. So what a dead process has done is not lost, and
- *      is not counted twice. The same answer has the figures of ranks that are not there,
- *      of a few where many have gone.
- *   5. A rank sends at most two words of sizeof(struct ranks_word) and sizeof(struct
- *      bulletin) bytes a second, less than 1 KB, and less often among more than 100
- *      ranks, so that the lowest hears 100 a second. A receiver that takes no words is
- *      not sent more.
+ *   4. A rank that comes again begins with figures at 0. Who hears its first bulletin
+ *      answers with the last one that its earlier process told, and with the figures of
+ *      ranks that are not there, seven of them at most. The rank adds its own figures to
+ *      the earlier ones, and says so (depth); until then who has heard the earlier ones
+ *      keeps them. So what a dead process has done is not lost, and not counted twice.
+ *   5. But for these answers a rank sends at most two words of sizeof(struct ranks_word)
+ *      and sizeof(struct bulletin) bytes a second, less than 1 KB, and less often among
+ *      more than 100 ranks, so that the lowest hears 100 a second. A receiver that takes
+ *      no words is not sent more.
  *
  * The memory for the others' bulletins is taken when the first one comes: only the
  * lowest ranks need it. Without memory there are no figures, and the job goes on. */
@@ -88,7 +88,7 @@ static void hear_own(struct ranks *m, struct bulletin_slot *slot,
         m->f.figures(m->f.figures_of, &own);
     bulletin_get(slot, &known, &rank, &heard_ns);
     if (told->process == own.process || told->depth < own.depth ||
-        told->depth <= known.depth)
+        told->depth <= known.depth || told->depth > BULLETIN_DEPTH)
         return;
     bulletin_put(slot, m->f.rank, told, m->now_ns);
     m->bulletin_ns = m->now_ns + SOON_NS;
@@ -102,7 +102,7 @@ void ranks_bulletins_hear(struct ranks *m, int from, const struct ranks_word *wo
     uint64_t heard_ns;
 
     memcpy(&told, word + 1, sizeof told);
-    if (!slots)
+    if (!slots || (of != from && of != m->f.rank && is_there(m, of)))
         return;
     if (of == m->f.rank) {
         hear_own(m, &slots[of], &told);
@@ -110,12 +110,12 @@ void ranks_bulletins_hear(struct ranks *m, int from, const struct ranks_word *wo
     }
     bool known = bulletin_get(&slots[of], &kept, &rank, &heard_ns);
     bool another = !known || told.process != kept.process;
-    if (of == from && another)
-        send_gone(m, from, slots);
     if (of == from && known && !bulletin_goes_on(&kept, &told))
-        send(m, from, of, &kept);
+        send(m, from, of, &kept);       /* first, for there is room for few words */
     else if (of == from || (another && told.depth > kept.depth))
         bulletin_put(&slots[of], of, &told, m->now_ns);
+    if (of == from && another)
+        send_gone(m, from, slots);
 }
 
 /* The ranks to tell; *all: how many ranks tell. */

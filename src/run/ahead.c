@@ -20,6 +20,7 @@ void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
                 struct work *work)
 {
     *a = (struct ahead){.at = *at, .feed = feed, .work = work, .found = -1};
+    a->pace.depth = at->most > 0;
     a->block.of = at->saved;
     if (at->job || at->saved)
         work_on_blocks(work, NULL);
@@ -93,8 +94,9 @@ static void drop_now(struct ahead *a)
 }
 
 /* NULL: they have not come, and status says why. */
-static const float *await_rows(struct ahead *a)
+static const float *await_rows(void *of)
 {
+    struct ahead *a = of;
     float *block = NULL;
     bool ready = descant_rows_ready(a->at.job, a->now);
     uint64_t began = clock_now_ns();
@@ -117,11 +119,6 @@ static bool take(struct ahead *a, struct feed_batch *batch, const float **tables
     return a->status == DESCANT_OK && find_rows(a, place);
 }
 
-static const float *needed(void *of)
-{
-    return await_rows(of);
-}
-
 static void done(void *of)
 {
     struct ahead *a = of;
@@ -131,16 +128,19 @@ static void done(void *of)
         return;
     a->now = NULL;
     a->status = descant_rows_push(a->at.job, rows, work_rows(a->work)->grads, a->rate);
-    ask_more(a, false);
+    if (a->at.most >= 0)
+        ask_more(a, false);
 }
 
 void ahead_trains(struct ahead *a)
 {
-    const struct work_turns turns = {.of = a, .needed = needed, .done = done};
+    const struct work_turns turns = {.of = a, .needed = await_rows, .done = done};
 
     a->trains = a->at.job != NULL;
-    if (a->trains)
-        work_on_blocks(a->work, &turns);
+    if (!a->trains)
+        return;
+    a->pace.depth = 0;
+    work_on_blocks(a->work, &turns);
 }
 
 void ahead_rate(struct ahead *a, double rate)

@@ -18,7 +18,8 @@ struct tables_at {
     const struct saved_rows *saved;     /* NULL: not in files */
     struct descant *job;        /* NULL: without owners */
     int table;                  /* of descant_owned_table */
-    int most;                   /* batches ahead, up to AHEAD_MOST */
+    int most;                   /* batches ahead, up to AHEAD_MOST; 0: the next one alone,
+                                   in the pass before; -1: not even that */
 };
 
 struct ahead_batch {

@@ -51,8 +51,9 @@ const struct option train_settings[] = {
             "shard: copies of the hottest rows of others are used for so long; 0: each "
             "row is fetched for each batch"),
     INT("rows-ahead", rows_ahead, 0, 16,
-        "shard: at most so many batches more are asked for ahead, where rows come late; "
-        "more suit a longer link, and cost quality"),
+        "shard: so many batches more, at most, whose rows are asked for early while rows "
+        "come late; 0: the next batch's alone. More suit a longer link, and cost "
+        "quality"),
     BYTES("table-memory", table_memory, 0, 1e15,
           "grow: bytes that the tables may take on each trainer, on one machine in all; "
           "when they are full, rows that are little used go; where rows move, a host "

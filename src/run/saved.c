@@ -106,24 +106,47 @@ static const char *const of_model[] = {
     "top", "batch", "optimizer", "table-optimizer", "lr", "table-lr", "momentum", "beta1",
     "beta2", "epsilon", "beta", "l1", "l2"};
 
-struct safetensors *saved_settings(const char *path, struct train_options *options,
-                                   bool *known)
+/* Room for the texts that options point to: at most those of all that are read. */
+static char *room_of(const struct safetensors *file)
+{
+    size_t n = 1;
+
+    for (size_t k = 0; k < sizeof of_model / sizeof *of_model; k++) {
+        const char *text = safetensors_text(file, of_model[k]);
+        n += text ? strlen(text) + 1 : 0;
+    }
+    return malloc(n);
+}
+
+bool saved_settings(const char *path, struct train_options *options, bool *known,
+                    char **texts, char *message, size_t room)
 {
     /* of another rank than the one that owns rows: no shard need be there */
     struct checkpoint c = {.path = path, .owner = -1, .owners = 1};
-    char message[256];
+    char what[256] = "no memory";
+    bool good = true;
 
+    *texts = NULL;
     if (checkpoint_open(&c, false) != DESCANT_OK)
-        return NULL;            /* resume.c logs the failure */
-    for (size_t k = 0; k < sizeof of_model / sizeof *of_model; k++) {
+        return true;            /* resume.c logs the failure */
+    char *to = *texts = room_of(c.file);
+    good = to != NULL;
+    for (size_t k = 0; good && k < sizeof of_model / sizeof *of_model; k++) {
         const struct option *s = option_find(train_settings, n_train_settings,
                                              of_model[k], strlen(of_model[k]));
         const char *text = safetensors_text(c.file, s->name);
-        if (text && (*text || s->type == OPTION_TEXT) && !known[s - train_settings])
-            known[s - train_settings] =
-                option_parse(s, text, options, message, sizeof message);
+        if (!text || (!*text && s->type != OPTION_TEXT) || known[s - train_settings])
+            continue;
+        size_t bytes = strlen(text) + 1;
+        memcpy(to, text, bytes);
+        good = option_parse(s, to, options, what, sizeof what);
+        known[s - train_settings] = true;
+        to += bytes;
     }
-    return c.file;
+    if (!good)
+        snprintf(message, room, "%s, from which --resume goes on: %s", path, what);
+    safetensors_close(c.file);
+    return good;
 }
 
 /* A failure leaves *saved empty, so that saved_close may be called all the same. */

@@ -26,10 +26,11 @@ descant_status saved_open_all(struct saved *saved, const char *path,
                               const struct log *log);
 /* Sets the options that make the model and its optimizers what they are to those of a
  * checkpoint, to go on with it, but for those that are `known`, by the places of
- * train_settings; the others become known. Texts point into the file, which the caller
- * closes; NULL: there is none, and nothing is set. */
-struct safetensors *saved_settings(const char *path, struct train_options *options,
-                                   bool *known);
+ * train_settings; these become known. *texts is theirs (malloc), for as long as the
+ * options are used. Where there is no such file nothing is set. False: a setting in it is
+ * none; message says which. */
+bool saved_settings(const char *path, struct train_options *options, bool *known,
+                    char **texts, char *message, size_t room);
 void saved_close(struct saved *saved);
 /* The shape and the format of the data that a checkpoint's model was trained on. *format
  * stays if the file has none, and becomes AUTO if the file's is unknown. False: descant

@@ -63,7 +63,7 @@ descant_status descant_show(struct descant *job, const double *values, size_t n)
         atomic_store_explicit(&job->shown[i], values[i], memory_order_relaxed);
     atomic_store_explicit(&job->n_shown, (uint32_t)n, memory_order_release);
     atomic_store_explicit(&job->depth,
-                          atomic_load_explicit(&job->taken, memory_order_relaxed),
+                          atomic_exchange_explicit(&job->taken, 0, memory_order_relaxed),
                           memory_order_release);
     return DESCANT_OK;
 }

@@ -154,14 +154,14 @@ descant_status owned_declare(struct trainer *t)
     return status == DESCANT_OK ? shards_declare(t) : explain(t, status);
 }
 
-/* Under a plan that gathers, workers wait for each other with batches on their way, and
- * must leave one of the feed's blocks to the last of them. */
-static int most_ahead(const struct train_options *o)
+/* Under a plan that gathers, workers wait for each other with a batch in hand and others
+ * on their way, and must leave one of the feed's blocks to the last of them. */
+int owned_most_ahead(const struct train_options *o)
 {
     int64_t others = o->workers - 1, most = o->rows_ahead;
-    int64_t room = others > 0 ? (FEED_BLOCKS - 1) / others - 1 : AHEAD_MOST;
+    int64_t room = others > 0 ? (FEED_BLOCKS - 1) / others - 2 : AHEAD_MOST;
 
-    room = room < 0 ? 0 : room;
+    room = room < -1 ? -1 : room;
     return (int)(o->plan_gathers && room < most ? room : most);
 }
 
@@ -170,5 +170,5 @@ struct tables_at owned_tables_at(const struct trainer *t)
     return (struct tables_at){
         .memory = t->tables, .job = t->owned ? t->job : NULL,
         .table = t->rows_table,
-        .most = most_ahead(t->options)};
+        .most = owned_most_ahead(t->options)};
 }

@@ -127,18 +127,29 @@ descant_status resume_model(struct trainer *t)
     return status;
 }
 
+/* seconds: 0 where the text has none. */
+static struct metrics sums_of(const struct safetensors *file, const char *name,
+                              double *seconds)
+{
+    const char *text = safetensors_text(file, name);
+    struct metrics m = {0};
+
+    *seconds = 0;
+    if (text && sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %lf %lf %lf", &m.n,
+                       &m.positive, &m.correct, &m.loss, &m.predicted, seconds) >= 5)
+        return m;
+    return (struct metrics){0};
+}
+
 /* The place and the sums. False: the file has no place that can be right; its sums are
  * set all the same. */
 static bool take_file(struct rest *rest, const struct safetensors *file)
 {
     size_t n = 0;
     const uint64_t *at = safetensors_list(file, "descant.place", SAFETENSORS_U64, &n);
-    const char *sums = safetensors_text(file, "sums");
-    struct metrics m = {0};
+    double seconds;
 
-    if (sums && sscanf(sums, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %lf %lf", &m.n,
-                       &m.positive, &m.correct, &m.loss, &m.predicted) == 5)
-        rest->sums = m;
+    rest->sums = sums_of(file, "sums", &seconds);
     if (!at || n < PLACE_HEAD || at[0] >= DATA_REST)
         return false;
     rest->end = at[1];
@@ -357,6 +368,22 @@ static descant_status take_place(struct trainer *t, const struct checkpoint *c)
     return DESCANT_OK;
 }
 
+/* What the runs before the job's had, by a FILE of the job. */
+static struct metrics before_of(const struct trainer *t, double *seconds)
+{
+    struct metrics before = {0};
+    struct safetensors *file;
+
+    *seconds = 0;
+    if (!t->options->resume || !t->options->checkpoint ||
+        safetensors_open(&file, t->options->checkpoint, NULL) != DESCANT_OK)
+        return before;
+    if (t->run && saved_run(file) == t->run)
+        before = sums_of(file, "before", seconds);
+    safetensors_close(file);
+    return before;
+}
+
 /* The start has brought the replica and the plan's outer state, the rows are with their
  * owners, chunks are dealt, and the job's figures come from the others. The optimizer's
  * state of the dense part is each rank's own. The seconds and examples of earlier runs
@@ -364,15 +391,17 @@ static descant_status take_place(struct trainer *t, const struct checkpoint *c)
 void resume_forget(struct trainer *t)
 {
     struct board *board = t->board;
-    const struct metrics none = {0};
+    double seconds;
+    const struct metrics before = before_of(t, &seconds);
 
     if (!t->bsp)
         memset(t->state, 0, optimizer_floats(&t->optimizer, t->n) * sizeof *t->state);
     atomic_store(&t->steps, 0);
     atomic_store(&board->resumed, 0);
-    cell_set(&board->before, &none);
-    cell_set(&board->logged, &none);
-    atomic_store(&board->eval_at, 0);
+    cell_set(&board->before, &before);
+    cell_set(&board->logged, &before);
+    atomic_store(&board->seconds_before, seconds);
+    atomic_store(&board->eval_at, before.n);
     atomic_store(&board->granted, 0);
     atomic_store(&board->next, 0);
     atomic_store(&board->n_todo, 0);

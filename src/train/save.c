@@ -102,15 +102,24 @@ struct place *save_place(struct trainer *t)
     return place;
 }
 
+static void add_sums(struct contents *c, const char *name, const struct metrics *m,
+                     double seconds)
+{
+    contents_text(c, name, "%llu %llu %llu %.17g %.17g %.3f", (unsigned long long)m->n,
+                  (unsigned long long)m->positive, (unsigned long long)m->correct,
+                  m->loss, m->predicted, seconds);
+}
+
 /* Texts: every option by its name, then how far the run is. resume.c reads "dealt"
- * (the place is of all hosts), "sums", "began" (examples trained before this data),
- * "steps" of the optimizer and "seconds" of training; saved.c reads "inputs", the data's
- * shape and format, and "run", the run's number. A text that is added here must be
- * optional there, since older checkpoints lack it. */
+ * (the place is of all hosts), "sums" with the seconds of training, "before" (the same of
+ * the runs before this one), "began" (examples trained before this data), "steps" of the
+ * optimizer and "seconds"; saved.c reads "inputs", the data's shape and format, and
+ * "run", the run's number. A text that is added here must be optional there, since older
+ * checkpoints lack it. */
 static void add_texts(struct contents *c, struct trainer *t, const struct place *place,
                       uint64_t steps)
 {
-    const struct metrics *m = &place->sums;
+    const struct metrics before = cell_read(&t->board->before);
     struct told told = train_told(t->options);
 
     contents_told(c, &told);
@@ -120,9 +129,8 @@ static void add_texts(struct contents *c, struct trainer *t, const struct place 
     contents_text(c, "size", "%d", t->size);
     if (t->run)
         contents_text(c, "run", "%llu", (unsigned long long)t->run);
-    contents_text(c, "sums", "%llu %llu %llu %.17g %.17g", (unsigned long long)m->n,
-             (unsigned long long)m->positive, (unsigned long long)m->correct, m->loss,
-             m->predicted);
+    add_sums(c, "sums", &place->sums, whole_seconds(t));
+    add_sums(c, "before", &before, atomic_load(&t->board->seconds_before));
     contents_text(c, "began", "%llu", (unsigned long long)atomic_load(&t->board->began));
     contents_text(c, "inputs", "%d %d %d %d %d", t->shape.n_dense, t->shape.n_fields,
              t->shape.n_classes, t->shape.plain_ids, (int)t->format);

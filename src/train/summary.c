@@ -128,14 +128,14 @@ static void print_training(struct trainer *t, bool resumed)
     bool classes = model_outputs(t->model) > 1;
     int workers = (int)t->options->workers;
 
-    fprintf(t->out, "%s under %s: %s%d trainer%s x %d worker%s",
-            train_model_names[t->options->model], t->options->sync,
-            t->hosts > 1 ? "here " : "", f->trainers, f->trainers == 1 ? "" : "s",
-            workers, workers == 1 ? "" : "s");
+    fprintf(t->out, "%s under %s: %d trainer%s x %d worker%s",
+            train_model_names[t->options->model], t->options->sync, f->trainers,
+            f->trainers == 1 ? "" : "s", workers, workers == 1 ? "" : "s");
     if (t->hosts > 1 && t->host == 0)
-        fprintf(t->out, ", the first of %d hosts", t->hosts);
+        fprintf(t->out, " on this host, the first of %d hosts", t->hosts);
     else if (t->hosts > 1)
-        fprintf(t->out, ", host %d, of %d hosts at the start", t->host, t->hosts);
+        fprintf(t->out, " on this host, number %d, of %d hosts at the start",
+                t->host, t->hosts);
     fputc('\n', t->out);
     bool all = t->whole.n > 1;  /* earlier sums are of all hosts, rows of this one */
     if (resumed && all)
@@ -145,8 +145,9 @@ static void print_training(struct trainer *t, bool resumed)
     if (resumed)
         summary_row(t->out, all ? "examples of this host" : "examples of this start",
             (double)r->own.n, "%.0f");
-    summary_row(t->out, resumed ? "seconds of this start" : "seconds", r->seconds,
-                "%.1f");
+    summary_row(t->out, !resumed ? "seconds" : all ? "seconds of this host"
+                                                   : "seconds of this start",
+                r->seconds, "%.1f");
     summary_row(t->out, "examples/s", (double)r->own.n / r->seconds, "%.0f");
     summary_row(t->out, "examples at a time (ELP)", (double)train_elp(t), "%.0f");
     if (!resumed || !all) {
@@ -155,9 +156,15 @@ static void print_training(struct trainer *t, bool resumed)
             classes ? metrics_accuracy(&r->seen) : metrics_entropy(&r->seen), "%.5f");
     }
     if (resumed) {
-        summary_row(t->out, "loss of this start", metrics_logloss(&r->own), "%.5f");
-        summary_row(t->out, classes ? "accuracy of this start" : "NE of this start",
-            classes ? metrics_accuracy(&r->own) : metrics_entropy(&r->own), "%.5f");
+        summary_row(t->out, all ? "loss of this host" : "loss of this start",
+                    metrics_logloss(&r->own), "%.5f");
+        summary_row(t->out,
+                    all && classes ? "accuracy of this host"
+                    : all          ? "NE of this host"
+                    : classes      ? "accuracy of this start"
+                                   : "NE of this start",
+                    classes ? metrics_accuracy(&r->own) : metrics_entropy(&r->own),
+                    "%.5f");
     }
     if (r->held_out.n)
         summary_row(t->out, "held-out examples", (double)r->held_out.n, "%.0f");

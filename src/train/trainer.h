@@ -211,7 +211,8 @@ struct trainer {
 };
 
 /* All from opening the job to the summary. Returns the exit status of the process: 0, 1
- * after an error, 128 + the signal after a signal. rank -1 and size 0: the launcher gives
+ * after an error, 2 where a job over hosts cannot begin as its options are, 128 + the
+ * signal after a signal. rank -1 and size 0: the launcher gives
  * them. */
 int trainer_run(const struct train_options *options, const char *job, int rank, int size,
                 FILE *out, FILE *err, struct train_shared *shared);
@@ -247,6 +248,8 @@ static inline bool owned_moves(const struct train_options *o)
 
 descant_status owned_declare(struct trainer *t);
 struct tables_at owned_tables_at(const struct trainer *t);
+/* tables_at.most */
+int owned_most_ahead(const struct train_options *o);
 
 /* --- piped.c: stdin of rank 0 for all hosts --- */
 static inline bool piped_is(const struct trainer *t)

@@ -92,7 +92,9 @@ bool whole_add_earlier(double *values, const double *earlier, size_t n)
         SHOWN_N,       SHOWN_POSITIVE, SHOWN_CORRECT, SHOWN_LOSS,    SHOWN_PREDICTED,
         SHOWN_SECONDS, SHOWN_STALL_S,  SHOWN_EVICTED, SHOWN_REFUSED, SHOWN_SERVED};
 
-    if (!values_are_good(earlier, n))
+    if (!values_are_good(earlier, n) ||
+        !is_within(earlier[SHOWN_LOSS], 0, MOST_COUNT) ||
+        !is_within(earlier[SHOWN_PREDICTED], 0, MOST_COUNT))
         return false;
     for (size_t k = 0; k < sizeof sums / sizeof *sums; k++)
         values[sums[k]] += earlier[sums[k]];
@@ -190,6 +192,11 @@ static double rate_of(double n, double seconds)
     return seconds > 1e-6 ? n / seconds : 0;
 }
 
+static bool is_at_work(const struct host_figures *h)
+{
+    return h->state == HOST_TRAINS && h->heard_s < SILENT_S;
+}
+
 static double rate_lately(struct host_past *past, const struct host_figures *h)
 {
     double n = (double)h->seen.n, took = h->seconds - past->seconds;
@@ -203,7 +210,7 @@ static double rate_lately(struct host_past *past, const struct host_figures *h)
         past->n = n;
         past->seconds = h->seconds;
     }
-    return h->state == HOST_TRAINS && h->heard_s < SILENT_S ? past->rate : 0;
+    return is_at_work(h) ? past->rate : 0;
 }
 
 /* The past of the hosts that there are now; both lists ascend. */
@@ -248,7 +255,7 @@ void whole_merge(struct whole *w, const struct descant_peer *peers, size_t n)
         struct host_figures *h = &w->hosts[k];
         h->per_s = rate_of((double)h->seen.n, h->seconds);
         h->lately = rate_lately(&w->past[k], h);
-        w->at_work += h->state == HOST_TRAINS;
+        w->at_work += is_at_work(h);
         metrics_merge(&w->seen, &h->seen);
         w->seconds = fmax(w->seconds, h->seconds);
         w->lately += h->lately;
@@ -258,7 +265,7 @@ void whole_merge(struct whole *w, const struct descant_peer *peers, size_t n)
         widen(&w->gap, h->gap);
         widen(&w->age_s, h->age_s);
         w->place = h->place < 0 || w->place < 0 ? -1 : w->place + h->place;
-        if (h->state == HOST_TRAINS)
+        if (is_at_work(h))
             w->left_s = known_max(w->left_s, h->left_s);
     }
     w->per_s = rate_of((double)w->seen.n, w->seconds);
@@ -324,7 +331,7 @@ static const char *steps_text(double steps, char *text, size_t room)
 static const struct host_figures *last_at_work(const struct whole *w)
 {
     for (size_t k = 0; k < w->n && w->at_work == 1; k++)
-        if (w->hosts[k].state == HOST_TRAINS)
+        if (is_at_work(&w->hosts[k]))
             return &w->hosts[k];
     return NULL;
 }
@@ -348,7 +355,7 @@ const char *whole_text(const struct whole *w, char *text, size_t room)
                  w->hosts[slowest].name,
                  count_text(w->hosts[slowest].lately, rate, sizeof rate));
     else if (last)
-        snprintf(text, room, "%s: %d %.20s", in, last->host, last->name);
+        snprintf(text, room, "%s: host %d %.20s", in, last->host, last->name);
     else if (!all)
         snprintf(text, room, "%s", in);
     else
