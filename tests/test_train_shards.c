@@ -398,7 +398,7 @@ START_TEST(tables_of_the_other_kind_are_refused)
     o.rows = -1;
     o.table_memory = 64 << 20;
     ck_assert_int_ne(train(&o, &r), 0);
-    says("has tables of --rows 2000, which ids share: --rows grow cannot go on from it");
+    says("--rows was 2000, now it is grow; leave it out to go on with this model");
 }
 END_TEST
 
