@@ -235,7 +235,8 @@ START_TEST(coming_and_leaving_are_told)
     ck_assert_ptr_nonnull(strstr(lines, "1 rank 0: trainer 2 has come: 3 take part\n"));
     if (_i)
         ck_assert_ptr_nonnull(strstr(lines, "2 rank 0: trainer 2 has left without descant_finish: 2 "
-                                            "take part, and its share of the work is not done\n"));
+                                            "take part; they get the items that the job dealt it, "
+                                            "and nobody does other work that it had\n"));
     else
         ck_assert_ptr_nonnull(strstr(lines, "0 rank 0: trainer 2 has finished: 2 take part\n"));
     ck_assert_int_eq(warnings_of(lines), _i);

@@ -193,7 +193,7 @@ size_t rows_first(const struct examples *batch, size_t i);
 /* (max_batch, width), rows a whole number of vectors; false: no memory. */
 bool work_matrix(const struct work *work, struct matrix *m, size_t width);
 bool work_stack(const struct work *work, const struct stack *stack, struct matrix *y);
-/* What a forward pass reads rows of: `tables`, or what the turns have. */
+/* The rows that a forward pass reads: `tables`, or those of the turns. */
 const float *work_tables(struct work *work, const float *tables);
 /* By a backward pass, when the sink has all of the rows. */
 void work_rows_done(struct work *work);

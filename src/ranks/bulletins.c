@@ -11,11 +11,11 @@
  *   3. A rank also tells before its final exchange arrives, and before it leaves: words
  *      of one rank are heard in order, so the coordinator has the last figures of all
  *      ranks before it closes the last round.
- *   4. A rank that comes again begins with figures at 0. Who hears its first bulletin
- *      answers with the last one that its earlier process told, and with the figures of
+ *   4. A rank that comes again begins with figures at 0. A rank that hears its first
+ *      bulletin answers with the last one that its earlier process told, and with the figures of
  *      ranks that are not there, seven of them at most. The rank adds its own figures to
- *      the earlier ones, and says so (depth); until then who has heard the earlier ones
- *      keeps them. So what a dead process has done is not lost, and not counted twice.
+ *      the earlier ones, and says so (depth); until then ranks that have the earlier
+ *      ones keep them. So what a dead process has done is not lost, and not counted twice.
  *   5. But for these answers a rank sends at most two words of sizeof(struct ranks_word)
  *      and sizeof(struct bulletin) bytes a second, less than 1 KB, and less often among
  *      more than 100 ranks, so that the lowest hears 100 a second. A receiver that takes

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* A batch's rows are asked for in the pass before, as soon as that has pushed its own
- * (work_turns), and awaited when the batch's pass first needs them. What needs no rows
- * lies between the two: the backward pass of the bottom layers, the dense step, and the
- * forward pass of the bottom layers. So rows lack no push of this worker's, and those of
- * the others for one batch's time. Where the link takes longer than that, they are asked
- * for some batches ahead: one more while more than half a percent of the time is waited,
+ * (work_turns), and awaited when the batch's pass first needs them. Between the two lies
+ * work that needs no rows: the backward pass of the bottom layers, the dense step, and
+ * the forward pass of the bottom layers. So rows lack no push of this worker's, and those
+ * of the others for one batch's time. Where the link takes longer than that, they are
+ * asked for some batches ahead: one more while more than half a percent of the time is waited,
  * up to a bound, for a row's values are as old as its batch is deep, and that costs
  * quality (docs/owners.md). All time with a depth counts, so that one pause of a machine
  * does not deepen a long run.

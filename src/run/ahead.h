@@ -58,7 +58,7 @@ void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
 
 /* Owners: from here on rows are awaited when a pass first needs them, and their gradients
  * go to the owners as soon as they are there, at ahead_rate; then the next batch's rows
- * are asked for. What fails there is in `status`. */
+ * are asked for. A failure of either is in `status`. */
 void ahead_trains(struct ahead *a);
 void ahead_rate(struct ahead *a, double rate);
 

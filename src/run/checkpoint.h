@@ -99,10 +99,6 @@ struct shard_shape checkpoint_shape(const struct checkpoint *c, const struct mod
 descant_status checkpoint_tables(const struct checkpoint *c, const struct model *model,
                                  const struct optimizer *optimizer, float *tables,
                                  float *state);
-/* CORRUPT: the checkpoint's tables grow, and the model's do not, or the other way
- * round. */
-descant_status checkpoint_grows_alike(const struct checkpoint *c,
-                                      const struct model *model);
 /* The name of the tensor with the ids of a table that grows: "tables.0.ids". */
 void checkpoint_ids_name(const struct tensor *table, char *name, size_t room);
 /* The rows of a table that grows, in a checkpoint without shards. */

@@ -67,22 +67,6 @@ static descant_status check_optimizer(const struct checkpoint *c)
 
 /* --- tables that grow --- */
 
-descant_status checkpoint_grows_alike(const struct checkpoint *c,
-                                      const struct model *model)
-{
-    const char *was = safetensors_text(c->file, "rows");
-    bool grew = was && strcmp(was, "grow") == 0, grows = model_shape(model)->grows;
-
-    if (grew == grows || !model_table_width(model))
-        return DESCANT_OK;
-    return grew ? log_fail(c->log, DESCANT_CORRUPT,
-                           "%s has tables that grow, with a row for each id: only --rows "
-                           "grow goes on from it", c->path)
-                : log_fail(c->log, DESCANT_CORRUPT,
-                           "%s has tables of --rows %s, which ids share: --rows grow "
-                           "cannot go on from it", c->path, was ? was : "?");
-}
-
 void checkpoint_ids_name(const struct tensor *table, char *name, size_t room)
 {
     snprintf(name, room, "%.*s.ids", (int)strcspn(table->name, ".") +

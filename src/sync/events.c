@@ -67,6 +67,10 @@ static const char *bad_advice(const struct plan *plan, bool company)
            "unless descant_state or Python's optimizer= shares that state";
 }
 
+/* Of a trainer that is gone for good. */
+static const char its_work[] = "they get the items that the job dealt it, and nobody "
+                               "does other work that it had";
+
 static void compose(struct descant *job, const struct fabric_note *note, int members,
                     char *line, size_t room)
 {
@@ -89,8 +93,7 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
         break;
     case DESCANT_EVENT_LOST:
         snprintf(line, room,
-                 "%s has died%s: %d take part, and its share of the work is not done",
-                 who, often, members);
+                 "%s has died%s: %d take part; %s", who, often, members, its_work);
         break;
     case DESCANT_EVENT_BAD:
         snprintf(line, room, "%s has NaN or Inf in its values%s%s; %s", who,
@@ -108,9 +111,8 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
     case DESCANT_EVENT_UNFINISHED:
         if (note->rank != job->fabric->rank)
             snprintf(line, room,
-                     "%s has left without descant_finish%s: %d take part, and its share "
-                     "of the work is not done",
-                     who, often, members);
+                     "%s has left without descant_finish%s: %d take part; %s", who, often,
+                     members, its_work);
         else
             snprintf(
                 line, room,

@@ -45,9 +45,6 @@ static descant_status check_meaning(const struct trainer *t, const struct checkp
                             "%s is of another optimizer: --%s was %s, not %s; leave it "
                             "out to go on with its state", path, name, was, is);
     }
-    descant_status status = checkpoint_grows_alike(c, t->model);
-    if (status != DESCANT_OK)
-        return status;
     if (!saved_inputs(c->file, &had, &format))
         return DESCANT_OK;
     if (had.n_dense != have->n_dense || had.n_fields != have->n_fields)
@@ -368,7 +365,7 @@ static descant_status take_place(struct trainer *t, const struct checkpoint *c)
     return DESCANT_OK;
 }
 
-/* What the runs before the job's had, by a FILE of the job. */
+/* The sums and the seconds of the runs before the job's, by a FILE of the job. */
 static struct metrics before_of(const struct trainer *t, double *seconds)
 {
     struct metrics before = {0};
