@@ -18,10 +18,15 @@ START_TEST(late_batches_are_asked_for_earlier)
 {
     for (int most = 0; most <= AHEAD_MOST; most++)
         for (int depth = 0; depth <= most; depth++)
-            for (uint64_t waited = 0; waited <= 1000000; waited += 100) {
-                bool more = waited > 5000 && depth < most;
-                ck_assert_int_eq(ahead_depth(depth, waited, 1000000, most), depth + more);
-            }
+            for (uint64_t waited = 0; waited <= 200000; waited += 200)
+                for (int batches = 0; batches <= 2 * AHEAD_LEARN; batches += AHEAD_LEARN / 2)
+                    for (int late = 0; late < 10; late++) {
+                        struct ahead_seen seen = {1000000, waited, batches, late};
+                        bool waits = waited > 7812;
+                        bool soon = depth > 0 && batches >= 256 && 64 * late <= batches;
+                        ck_assert_int_eq(ahead_depth(depth, &seen, most),
+                                         depth + (waits ? depth < most : -soon));
+                    }
 }
 END_TEST
 
@@ -44,22 +49,27 @@ START_TEST(the_last_worker_has_a_batch)
 }
 END_TEST
 
-/* What was waited, batch by batch, with the time of each. */
+/* Batch by batch: what was waited, whether the next one's rows came late, and the time. */
 struct counted {
     uint64_t waited_ns, now_ns;
+    bool late;
 };
 
 /* As it is said: looks after each AHEAD_LOOK batches; all time with a depth counts, but not that up
- * to the first look. */
+ * to the first look; and the batches that come late of the last AHEAD_LEARN. */
 static int depth_by(const struct counted *all, int n, int most)
 {
-    int depth = 1, from = AHEAD_LOOK;
+    int depth = 1, from = AHEAD_LOOK, last = AHEAD_LOOK;
     for (int look = 2 * AHEAD_LOOK; look <= n; look += AHEAD_LOOK) {
-        uint64_t waited = 0;
+        struct ahead_seen seen = {.of_ns = all[look - 1].now_ns - all[from - 1].now_ns,
+                                  .batches = look - last};
         for (int k = from; k < look; k++)
-            waited += all[k].waited_ns;
-        int next = ahead_depth(depth, waited, all[look - 1].now_ns - all[from - 1].now_ns, most);
+            seen.waited_ns += all[k].waited_ns;
+        for (int k = last; k < look; k++)
+            seen.late += all[k].late;
+        int next = ahead_depth(depth, &seen, most);
         from = next == depth ? from : look;
+        last = next == depth && look - last < AHEAD_LEARN ? last : look;
         depth = next;
     }
     return depth;
@@ -68,29 +78,33 @@ static int depth_by(const struct counted *all, int n, int most)
 /* Of two kinds: rows that are there are read in some time, and others take that and more. */
 START_TEST(waited_time_is_counted)
 {
-    enum { BATCHES = 20 * AHEAD_LOOK };
+    enum { BATCHES = 5 * AHEAD_LEARN / 2 };
     static struct counted all[BATCHES];
     struct rng rng;
-    int grown = 0;
-    for (uint64_t seed = 0; seed < 300; seed++) {
+    int grown = 0, fallen = 0;
+    for (uint64_t seed = 0; seed < 200; seed++) {
         struct ahead_pace pace = {.depth = 1};
         uint64_t now = 1 + seed, read = 0;
-        int most = 1 + (int)(seed % 5);
+        int most = 1 + (int)(seed % 5), before = 1;
         rng_init(&rng, seed);
         for (int k = 0; k < BATCHES; k++) {
-            bool ready = rng_next(&rng) % 4 > 0;
+            bool ready = rng_next(&rng) % 4 > 0, late = rng_next(&rng) % (5 << seed % 6) == 0;
             uint64_t took = 1000 + rng_next(&rng) % 1000;
             uint64_t more = ready || rng_next(&rng) % (1 + seed % 7) ? 0 : rng_next(&rng) % 90000;
             uint64_t began = now + rng_next(&rng) % 1000000;
             now = began + took + more;
             read = ready ? took : read;
-            all[k] = (struct counted){took + more > read ? took + more - read : 0, now};
-            ahead_count(&pace, ready, began, now, most);
-            ck_assert_int_eq(pace.depth, depth_by(all, k + 1, most));
+            all[k] = (struct counted){took + more > read ? took + more - read : 0, now, late};
+            struct ahead_met met = {ready, !late, began, now};
+            ahead_count(&pace, &met, most);
+            if ((k + 1) % AHEAD_LOOK == 0)
+                ck_assert_int_eq(pace.depth, depth_by(all, k + 1, most));
+            grown += pace.depth > before;
+            fallen += pace.depth < before;
+            before = pace.depth;
         }
-        grown += pace.depth > 1;
     }
-    ck_assert_msg(grown > 50 && grown < 250, "%d", grown);
+    ck_assert_msg(grown > 50 && fallen > 50, "%d and %d", grown, fallen);
 }
 END_TEST
 
@@ -106,10 +120,24 @@ START_TEST(only_waits_deepen)
             uint64_t began = now + ms, wait = kind == 0 && k == 3      ? 1000 * ms
                                               : kind == 2 && k >= 2 * AHEAD_LOOK ? ms / 50 : 0;
             now = began + (kind == 1 ? ms : 0) + wait;
-            ahead_count(&pace, kind == 1, began, now, AHEAD_MOST);
+            struct ahead_met met = {kind == 1, false, began, now};
+            ahead_count(&pace, &met, AHEAD_MOST);
             ck_assert_int_eq(pace.depth, 1 + (kind == 2 && k + 1 >= 3 * AHEAD_LOOK) +
                                              (kind == 2 && k + 1 >= 4 * AHEAD_LOOK));
         }
+    }
+}
+END_TEST
+
+/* Rows that come long before they are needed are asked for later, step by step. */
+START_TEST(rows_that_wait_are_asked_for_later)
+{
+    struct ahead_pace pace = {.depth = 4};
+    for (int k = 0; k < AHEAD_LOOK + 5 * AHEAD_LEARN; k++) {
+        int learnt = k + 1 < AHEAD_LOOK ? 0 : (k + 1 - AHEAD_LOOK) / AHEAD_LEARN;
+        struct ahead_met met = {true, true, 1000 + 10 * (uint64_t)k, 1001 + 10 * (uint64_t)k};
+        ahead_count(&pace, &met, AHEAD_MOST);
+        ck_assert_int_eq(pace.depth, learnt < 4 ? 4 - learnt : 0);
     }
 }
 END_TEST
@@ -449,6 +477,7 @@ int main(void)
     tcase_add_test(tests, the_last_worker_has_a_batch);
     tcase_add_test(tests, waited_time_is_counted);
     tcase_add_test(tests, only_waits_deepen);
+    tcase_add_test(tests, rows_that_wait_are_asked_for_later);
     tcase_add_loop_test(tests, one_trainer_has_the_same_bits, 0, few(N(alone), 1));
     tcase_add_loop_test(tests, trainers_of_a_machine, 0, few(2, 1));
     tcase_add_test(tests, tables_grow);

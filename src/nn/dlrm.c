@@ -12,7 +12,8 @@
  * wants it. Vectors are padded with zeros to whole lanes; the pads stay zero. Backward
  * goes example by example: the gradient of T is a few kilobytes, used up while it is in
  * the first cache: its first vector becomes the bottom's, the others go to the tables'
- * rows at once. */
+ * rows at once. Where rows come from elsewhere, the gradients of the top's weights are
+ * computed after that, so that the next batch's rows are on their way for longer. */
 #include "nn/parts.h"
 
 #include <string.h>
@@ -66,8 +67,7 @@ static bool reserve(struct work *work)
     work->turned = memory_take_array(room_of(n_vectors(m)) * width, sizeof(float));
     return work->one && work->turned && work_matrix(work, &work->vectors, all) &&
            work_matrix(work, &work->top_in, width + n_pairs(m) + LANES) &&
-           work_stack(work, &m->bottom, work->bottom) &&
-           work_stack(work, &m->top, work->top);
+           work_matrix(work, &work->top_in_d, width + n_pairs(m));
 }
 
 static void interact(struct work *work, const float *tables, const struct examples *batch)
@@ -84,13 +84,13 @@ static void interact(struct work *work, const float *tables, const struct exampl
     }
 }
 
-/* d: of [bottom, dots]; bottom_d becomes the bottom's, the tables' go to the sink. */
+/* The gradient of [bottom, dots] becomes the bottom's and, in the sink, that of rows. */
 static void interact_back(struct work *work, const struct examples *batch,
-                          struct matrix d, struct matrix bottom_d,
                           const struct sink *sink)
 {
     const struct model *m = work->model;
     size_t width = (size_t)m->shape.width, stride = vector_stride(m);
+    struct matrix d = work->top_in_d, bottom_d = work->bottom_d[m->bottom.n - 1];
     float *dt = work->one;
     for (size_t i = 0; i < batch->n; i++) {
         struct bags bags = rows_bags(batch, i, sink->index);
@@ -121,17 +121,20 @@ static void forward(struct work *work, const struct params *p,
 }
 
 static void backward(struct work *work, const struct params *p,
-                     const struct examples *batch, struct matrix d,
-                     const struct sink *sink)
+                     const struct examples *batch, const struct sink *sink)
 {
     const struct model *m = work->model;
-    struct pass top = {p->w, view_of(work->top_in), work->top, batch->n, sink};
-    struct pass bottom = {p->w, dense_of(batch), work->bottom, batch->n, sink};
-    struct matrix top_d = stack_backward(work, &m->top, &top, d, true);
-    struct matrix bottom_d = work_other(work, top_d, (size_t)m->shape.width);
-    interact_back(work, batch, top_d, bottom_d, sink);
+    struct pass top = {p->w, view_of(work->top_in), work->top, work->top_d, batch->n,
+                       sink};
+    struct pass bottom = {p->w, dense_of(batch), work->bottom, work->bottom_d, batch->n,
+                          sink};
+    bool hurries = work_rows_hurry(work);
+    stack_backward(work, &m->top, &top, work->top_in_d, !hurries);
+    interact_back(work, batch, sink);
     work_rows_done(work);
-    stack_backward(work, &m->bottom, &bottom, bottom_d, false);
+    if (hurries)
+        stack_weights(work, &m->top, &top);
+    stack_backward(work, &m->bottom, &bottom, (struct matrix){0}, true);
 }
 
 /* As one product T T' forward and two backward, which is what others compute. */

@@ -69,13 +69,13 @@ static void forward(struct work *work, const struct params *p,
 }
 
 static void backward(struct work *work, const struct params *p,
-                     const struct examples *batch, struct matrix d,
-                     const struct sink *sink)
+                     const struct examples *batch, const struct sink *sink)
 {
     const struct model *m = work->model;
     size_t width = width_of(m);
     struct view dense = {batch->dense, (size_t)batch->n_dense};
-    struct pass pass = {p->w, dense, work->top, batch->n, sink};
+    struct pass pass = {p->w, dense, work->top, work->top_d, batch->n, sink};
+    struct matrix d = work->top_d[0];
     for (size_t i = 0; i < batch->n && m->n_tables; i++) {
         struct bags bags = rows_bags(batch, i, sink->index);
         const float *sums = work->vectors.at + i * work->vectors.ld;
@@ -84,7 +84,7 @@ static void backward(struct work *work, const struct params *p,
                                sink->alpha * d.at[i * d.ld]);
     }
     work_rows_done(work);
-    stack_backward(work, &m->top, &pass, d, false);
+    stack_backward(work, &m->top, &pass, (struct matrix){0}, true);
 }
 
 /* One product an id and factor, forward, and as many backward for sums and rows. */

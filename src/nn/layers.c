@@ -43,12 +43,17 @@ static void input_gradient(const struct loops *loops, const struct layer *l,
                    w + l->weight, l->n_in, 0, dx.at, (int)dx.ld);
 }
 
+/* k: the layer. */
 static void weight_gradient(const struct work *work, const struct layer *l,
-                            const struct sink *sink, struct matrix d, struct view x,
-                            size_t n)
+                            const struct pass *pass, int k)
 {
+    const struct sink *sink = pass->sink;
+    struct view x = k ? view_of(pass->y[k - 1]) : pass->x;
+    struct matrix d = pass->d[k];
     float *to = sink->w + l->weight;
-    size_t n_in = (size_t)l->n_in;
+    size_t n_in = (size_t)l->n_in, n = pass->n;
+    if (!n_in)
+        return;
     if (l->n_out == 1) {
         work->model->loops->weigh(work->column, d.at, d.ld, x.at, x.ld, n, n_in);
         work->model->loops->add(to, work->column, n_in, sink->alpha, sink->beta);
@@ -56,24 +61,6 @@ static void weight_gradient(const struct work *work, const struct layer *l,
         blas_sgemm(true, false, l->n_out, l->n_in, (int)n, sink->alpha, d.at, (int)d.ld,
                    x.at, (int)x.ld, sink->beta, to, l->n_in);
     }
-}
-
-/* k: the layer; d: gradient of its output; dx.at NULL: not wanted. */
-static void layer_backward(const struct work *work, const struct layer *l,
-                           const struct pass *pass, int k, struct matrix d,
-                           struct matrix dx)
-{
-    const struct loops *loops = work->model->loops;
-    const struct sink *sink = pass->sink;
-    struct view x = k ? view_of(pass->y[k - 1]) : pass->x;
-    const float *y = l->relu ? pass->y[k].at : NULL;
-    loops->mask(d.at, d.ld, y, pass->y[k].ld, pass->n, (size_t)l->n_out, work->column);
-    loops->add(sink->w + l->bias, work->column, (size_t)l->n_out, sink->alpha,
-               sink->beta);
-    if (dx.at)
-        input_gradient(loops, l, pass->w, d, dx, pass->n);
-    if (l->n_in)
-        weight_gradient(work, l, sink, d, x, pass->n);
 }
 
 void stack_forward(const struct model *model, const struct stack *stack, const float *w,
@@ -84,16 +71,29 @@ void stack_forward(const struct model *model, const struct stack *stack, const f
                       n);
 }
 
-struct matrix stack_backward(const struct work *work, const struct stack *stack,
-                             const struct pass *pass, struct matrix d, bool want_dx)
+void stack_backward(const struct work *work, const struct stack *stack,
+                    const struct pass *pass, struct matrix dx, bool weights)
 {
+    const struct loops *loops = work->model->loops;
+    const struct sink *sink = pass->sink;
+
     for (int k = stack->n - 1; k >= 0; k--) {
         const struct layer *l = &stack->layers[k];
-        struct matrix dx = {0};
-        if (k || want_dx)
-            dx = work_other(work, d, (size_t)l->n_in);
-        layer_backward(work, l, pass, k, d, dx);
-        d = dx;
+        struct matrix d = pass->d[k], to = k ? pass->d[k - 1] : dx;
+        loops->mask(d.at, d.ld, l->relu ? pass->y[k].at : NULL, pass->y[k].ld, pass->n,
+                    (size_t)l->n_out, work->column);
+        loops->add(sink->w + l->bias, work->column, (size_t)l->n_out, sink->alpha,
+                   sink->beta);
+        if (to.at)
+            input_gradient(loops, l, pass->w, d, to, pass->n);
+        if (weights)
+            weight_gradient(work, l, pass, k);
     }
-    return d;
+}
+
+void stack_weights(const struct work *work, const struct stack *stack,
+                   const struct pass *pass)
+{
+    for (int k = stack->n - 1; k >= 0; k--)
+        weight_gradient(work, &stack->layers[k], pass, k);
 }

@@ -19,11 +19,6 @@ static void lay_out(struct model *m)
                     false);
 }
 
-static bool reserve(struct work *work)
-{
-    return work_stack(work, &work->model->top, work->top);
-}
-
 static void forward(struct work *work, const struct params *p,
                     const struct examples *batch, struct matrix scores, bool keep)
 {
@@ -35,12 +30,11 @@ static void forward(struct work *work, const struct params *p,
 }
 
 static void backward(struct work *work, const struct params *p,
-                     const struct examples *batch, struct matrix d,
-                     const struct sink *sink)
+                     const struct examples *batch, const struct sink *sink)
 {
     struct view dense = {batch->dense, (size_t)batch->n_dense};
-    struct pass pass = {p->w, dense, work->top, batch->n, sink};
-    stack_backward(work, &work->model->top, &pass, d, false);
+    struct pass pass = {p->w, dense, work->top, work->top_d, batch->n, sink};
+    stack_backward(work, &work->model->top, &pass, (struct matrix){0}, true);
 }
 
 static double flops(const struct model *m)
@@ -53,7 +47,6 @@ const struct model_kind_table kind_mlp = {
     .name = "mlp",
     .check = check,
     .lay_out = lay_out,
-    .reserve = reserve,
     .forward = forward,
     .backward = backward,
     .flops = flops,

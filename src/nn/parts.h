@@ -72,10 +72,11 @@ struct work {
     struct log log;
     size_t max_batch;
     struct matrix bottom[NN_MAX_LAYERS + 1], top[NN_MAX_LAYERS + 1]; /* layers' outputs */
-    float *d[2];                /* gradients of outputs, in turns; (max_batch, widest) */
+    struct matrix bottom_d[NN_MAX_LAYERS + 1], top_d[NN_MAX_LAYERS + 1]; /* their
+                                   gradients; the last of top_d first has the scores */
     float *column;              /* (widest) */
     struct matrix vectors;      /* dlrm: the vectors of each example; fm: sums */
-    struct matrix top_in;       /* dlrm: [bottom, dots] */
+    struct matrix top_in, top_in_d; /* dlrm: [bottom, dots], and its gradient */
     float *one, *turned;        /* dlrm: one example's gradients of vectors, and vectors
                                    turned */
     struct work_rows {
@@ -102,7 +103,8 @@ struct work {
 struct pass {
     const float *w;
     struct view x;
-    const struct matrix *y;
+    const struct matrix *y;     /* layers' outputs */
+    const struct matrix *d;     /* their gradients; the caller fills the last one */
     size_t n;
     const struct sink *sink;
 };
@@ -114,15 +116,14 @@ struct model_kind_table {
     const char *(*check)(const struct model_shape *shape);
     /* layers, tensors, tables, by model_add_... */
     void (*lay_out)(struct model *model);
-    /* the kind's own buffers; false: no memory (what was taken stays in work) */
+    /* NULL, or the kind's own buffers; false: no memory (what was taken stays in work) */
     bool (*reserve)(struct work *work);
     /* scores (n, outputs). keep: what backward needs, too */
     void (*forward)(struct work *work, const struct params *p,
                     const struct examples *batch, struct matrix scores, bool keep);
-    /* d: the gradient of the scores */
+    /* the last of top_d is the gradient of the scores */
     void (*backward)(struct work *work, const struct params *p,
-                     const struct examples *batch, struct matrix d,
-                     const struct sink *sink);
+                     const struct examples *batch, const struct sink *sink);
     /* products an example takes besides layers', forward and backward, counted as 2 each
      */
     double (*flops)(const struct model *model);
@@ -158,10 +159,13 @@ void blas_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha,
 /* y: a matrix for each layer's output; x: the first one's input. */
 void stack_forward(const struct model *model, const struct stack *stack, const float *w,
                    struct view x, const struct matrix *y, size_t n);
-/* From d, the gradient of the last output, in one of work->d, to the gradient of x, which
- * is returned (in either) if wanted. */
-struct matrix stack_backward(const struct work *work, const struct stack *stack,
-                             const struct pass *pass, struct matrix d, bool want_dx);
+/* Gradients of all outputs and biases, and dx, that of x, unless dx.at is NULL. weights:
+ * theirs, too, each when its layer's d is still in the cache. */
+void stack_backward(const struct work *work, const struct stack *stack,
+                    const struct pass *pass, struct matrix dx, bool weights);
+/* After that, where they have not been asked for: gradients of the weights. */
+void stack_weights(const struct work *work, const struct stack *stack,
+                   const struct pass *pass);
 
 /* --- loss.c --- */
 
@@ -192,12 +196,11 @@ size_t rows_first(const struct examples *batch, size_t i);
 
 /* (max_batch, width), rows a whole number of vectors; false: no memory. */
 bool work_matrix(const struct work *work, struct matrix *m, size_t width);
-bool work_stack(const struct work *work, const struct stack *stack, struct matrix *y);
 /* The rows that a forward pass reads: `tables`, or those of the turns. */
 const float *work_tables(struct work *work, const float *tables);
-/* By a backward pass, when the sink has all of the rows. */
+/* By a backward pass, when the sink has all of the rows. True: it should be soon, and what
+ * else the pass computes comes after that. */
+bool work_rows_hurry(const struct work *work);
 void work_rows_done(struct work *work);
-/* The one of work->d that d is not in. */
-struct matrix work_other(const struct work *work, struct matrix d, size_t width);
 
 #endif

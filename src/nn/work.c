@@ -35,18 +35,27 @@ bool work_matrix(const struct work *work, struct matrix *m, size_t width)
     return m->at;
 }
 
-/* All but the last layer's output, which is elsewhere. */
-bool work_stack(const struct work *work, const struct stack *stack, struct matrix *y)
+/* The last layer's output is elsewhere. */
+static bool reserve_stack(const struct work *work, const struct stack *stack,
+                          struct matrix *y, struct matrix *d)
 {
-    for (int k = 0; k + 1 < stack->n; k++)
-        if (!work_matrix(work, &y[k], (size_t)stack->layers[k].n_out))
+    for (int k = 0; k < stack->n; k++) {
+        size_t width = (size_t)stack->layers[k].n_out;
+        if (!work_matrix(work, &d[k], width) ||
+            (k + 1 < stack->n && !work_matrix(work, &y[k], width)))
             return false;
+    }
     return true;
 }
 
-struct matrix work_other(const struct work *work, struct matrix d, size_t width)
+static void give_stack(const struct stack *stack, const struct matrix *y,
+                       const struct matrix *d)
 {
-    return (struct matrix){work->d[d.at == work->d[0]], room_of(width)};
+    for (int k = 0; k < stack->n; k++) {
+        memory_give(d[k].at);
+        if (k + 1 < stack->n)
+            memory_give(y[k].at);
+    }
 }
 
 static size_t widest(const struct stack *stack, size_t so_far)
@@ -63,13 +72,11 @@ static bool reserve(struct work *work)
 {
     const struct model *m = work->model;
     size_t width = widest(&m->top, widest(&m->bottom, 1));
-    struct matrix d[2] = {{0}};
-    bool had = work_matrix(work, &d[0], width);
-    work->d[0] = d[0].at;
-    had = had && work_matrix(work, &d[1], width);
-    work->d[1] = d[1].at;
     work->column = memory_take_array(room_of(width), sizeof *work->column);
-    return had && work->column && m->kind->reserve(work) &&
+    return work->column &&
+           reserve_stack(work, &m->bottom, work->bottom, work->bottom_d) &&
+           reserve_stack(work, &m->top, work->top, work->top_d) &&
+           (!m->kind->reserve || m->kind->reserve(work)) &&
            rows_reserve(work, work->max_batch * (size_t)m->shape.n_fields);
 }
 
@@ -102,15 +109,12 @@ void work_destroy(struct work *work)
     if (!work)
         return;
     const struct model *m = work->model;
-    for (int k = 0; k + 1 < m->bottom.n; k++)
-        memory_give(work->bottom[k].at);
-    for (int k = 0; k + 1 < m->top.n; k++)
-        memory_give(work->top[k].at);
-    memory_give(work->d[0]);
-    memory_give(work->d[1]);
+    give_stack(&m->bottom, work->bottom, work->bottom_d);
+    give_stack(&m->top, work->top, work->top_d);
     memory_give(work->column);
     memory_give(work->vectors.at);
     memory_give(work->top_in.at);
+    memory_give(work->top_in_d.at);
     memory_give(work->one);
     memory_give(work->turned);
     rows_fini(&work->rows);
@@ -167,13 +171,14 @@ static double pass(struct work *work, const struct params *p,
 {
     const struct model *m = work->model;
     size_t outputs = (size_t)model_outputs(m);
-    struct matrix d = {work->d[0], outputs};
+    struct matrix *last = &work->top_d[m->top.n - 1], d = {last->at, outputs};
+    *last = d;                  /* scores lie without gaps */
     m->kind->forward(work, p, batch, d, true);
     if (scores)
         memcpy(scores, d.at, batch->n * outputs * sizeof *scores);
     double loss = loss_and_gradient(d, batch->n, (int)outputs, batch->labels);
     work->finite = isfinite(loss);
-    m->kind->backward(work, p, batch, d, sink);
+    m->kind->backward(work, p, batch, sink);
     return loss;
 }
 
@@ -210,9 +215,14 @@ const float *work_tables(struct work *work, const float *tables)
     return rows ? rows : work->rows.grads;
 }
 
+bool work_rows_hurry(const struct work *work)
+{
+    return work->turns.done;
+}
+
 void work_rows_done(struct work *work)
 {
-    if (work->turns.done && work->finite)
+    if (work_rows_hurry(work) && work->finite)
         work->turns.done(work->turns.of);
 }
 

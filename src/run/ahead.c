@@ -4,17 +4,17 @@
  * work that needs no rows: the backward pass of the bottom layers, the dense step, and
  * the forward pass of the bottom layers. So rows lack no push of this worker's, and those
  * of the others for one batch's time. Where the link takes longer than that, they are
- * asked for some batches ahead: one more while more than half a percent of the time is waited,
- * up to a bound, for a row's values are as old as its batch is deep, and that costs
- * quality (docs/owners.md). All time with a depth counts, so that one pause of a machine
- * does not deepen a long run.
+ * asked for some batches ahead, up to a bound, for a row's values are as old as its batch
+ * is deep, and that costs quality (docs/owners.md): one more where the time that was waited
+ * with this depth is a part of all that passed with it, and one less where the rows of the
+ * batch after each were there, too, which is when they would have been needed then.
  *
  * With a depth a batch's rows are found twice, when they are asked for and before its
  * pass, so that nothing of it must be kept meanwhile: a hundredth of what the pass takes.
  */
 #include "run/ahead.h"
 
-enum { WAITS_ONE_OF = 200, RING = AHEAD_MOST + 1 };
+enum { WAITS_ONE_OF = 128, LATE_ONE_OF = 64, RING = AHEAD_MOST + 1 };
 
 void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
                 struct work *work)
@@ -26,29 +26,34 @@ void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
         work_on_blocks(work, NULL);
 }
 
-int ahead_depth(int depth, uint64_t waited_ns, uint64_t of_ns, int most)
+int ahead_depth(int depth, const struct ahead_seen *seen, int most)
 {
-    return waited_ns > of_ns / WAITS_ONE_OF && depth < most ? depth + 1 : depth;
+    if (seen->waited_ns > seen->of_ns / WAITS_ONE_OF)
+        return depth < most ? depth + 1 : depth;
+    if (seen->batches < AHEAD_LEARN || seen->late > seen->batches / LATE_ONE_OF)
+        return depth;
+    return depth > 0 ? depth - 1 : 0;
 }
 
-void ahead_count(struct ahead_pace *pace, bool ready, uint64_t began_ns, uint64_t now_ns,
-                 int most)
+void ahead_count(struct ahead_pace *pace, const struct ahead_met *met, int most)
 {
-    uint64_t took = now_ns - began_ns;
+    struct ahead_seen *seen = &pace->with;
+    uint64_t took = met->now_ns - met->began_ns;
 
-    pace->read_ns = ready ? took : pace->read_ns;
-    pace->waited_ns += took > pace->read_ns ? took - pace->read_ns : 0;
-    if (++pace->seen % AHEAD_LOOK)
+    pace->read_ns = met->ready ? took : pace->read_ns;
+    seen->waited_ns += took > pace->read_ns ? took - pace->read_ns : 0;
+    seen->late += !met->next_ready;
+    if (++seen->batches % AHEAD_LOOK)
         return;
     bool first = !pace->since_ns;
-    int depth = first ? pace->depth
-                      : ahead_depth(pace->depth, pace->waited_ns,
-                                    now_ns - pace->since_ns, most);
-    if (!first && depth == pace->depth)
-        return;
-    pace->depth = depth;
-    pace->since_ns = now_ns;
-    pace->waited_ns = 0;
+    seen->of_ns = met->now_ns - pace->since_ns;
+    int depth = first ? pace->depth : ahead_depth(pace->depth, seen, most);
+    if (first || depth != pace->depth) {
+        *pace = (struct ahead_pace){
+            .depth = depth, .since_ns = met->now_ns, .read_ns = pace->read_ns};
+    } else if (seen->batches >= AHEAD_LEARN) {
+        seen->batches = seen->late = 0;
+    }
 }
 
 /* --- ahead --- */
@@ -98,10 +103,13 @@ static const float *await_rows(void *of)
 {
     struct ahead *a = of;
     float *block = NULL;
-    bool ready = descant_rows_ready(a->at.job, a->now);
-    uint64_t began = clock_now_ns();
+    struct ahead_met met = {
+        .ready = descant_rows_ready(a->at.job, a->now),
+        .next_ready = a->n && descant_rows_ready(a->at.job, a->ring[a->first].rows),
+        .began_ns = clock_now_ns()};
     a->status = descant_rows_wait(a->at.job, a->now, &block);
-    ahead_count(&a->pace, ready, began, clock_now_ns(), a->at.most);
+    met.now_ns = clock_now_ns();
+    ahead_count(&a->pace, &met, a->at.most);
     return a->status == DESCANT_OK ? block : NULL;
 }
 
@@ -139,7 +147,6 @@ void ahead_trains(struct ahead *a)
     a->trains = a->at.job != NULL;
     if (!a->trains)
         return;
-    a->pace.depth = 0;
     work_on_blocks(a->work, &turns);
 }
 

@@ -27,13 +27,26 @@ struct ahead_batch {
     struct descant_rows *rows;
 };
 
+/* With one depth: of so much time so much was waited for rows; and in so many batches, of
+ * the last AHEAD_LEARN at most, the next one's rows came after this one's were needed. */
+struct ahead_seen {
+    uint64_t of_ns, waited_ns;
+    int batches, late;
+};
+
 /* How many batches ahead, and what that goes by. */
 struct ahead_pace {
     int depth;                  /* batches ahead now, */
-    int seen;                   /* batches so far */
-    uint64_t since_ns, waited_ns;       /* with this depth: since when, and how long of
-                                           that was waited for rows; 0: not yet */
+    uint64_t since_ns;          /* since when; 0: not yet */
     uint64_t read_ns;           /* what it last took to read rows that were all there */
+    struct ahead_seen with;
+};
+
+/* The rows of a batch, and of the next one, when a pass needed the batch's (began_ns):
+ * whether they were there. The batch's have been read by now_ns. */
+struct ahead_met {
+    bool ready, next_ready;
+    uint64_t began_ns, now_ns;
 };
 
 struct ahead {
@@ -70,15 +83,14 @@ bool ahead_next(struct ahead *a, struct feed_batch *batch, const float **tables)
 /* Drops what is under way. Its batches are not done. */
 void ahead_fini(struct ahead *a);
 
-/* The rule: how many batches ahead, of `depth` now, with which so much of the time was
- * waited for rows. It is asked each AHEAD_LOOK batches, but not for the first ones. */
-enum { AHEAD_LOOK = 32 };
-int ahead_depth(int depth, uint64_t waited_ns, uint64_t of_ns, int most);
+/* The rule: how many batches ahead, after that was seen with `depth`. It is asked each
+ * AHEAD_LOOK batches, but not for the first ones. It deepens soon, and goes back only when
+ * it has seen AHEAD_LEARN. */
+enum { AHEAD_LOOK = 8, AHEAD_LEARN = 256 };
+int ahead_depth(int depth, const struct ahead_seen *seen, int most);
 
-/* The count: the rows of a batch are there. `ready`: they were before it was asked for
- * them, at began_ns; the time is what it takes to read them. Else what it took beyond
- * that was waited. */
-void ahead_count(struct ahead_pace *pace, bool ready, uint64_t began_ns, uint64_t now_ns,
-                 int most);
+/* The count, batch by batch. Rows that were there when they were needed take time only to
+ * be read; what others take beyond that was waited. */
+void ahead_count(struct ahead_pace *pace, const struct ahead_met *met, int most);
 
 #endif
