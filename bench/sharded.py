@@ -14,12 +14,14 @@ limit    four hosts that may use SHARDED_MB of memory each, with a table that is
          kept, and goes on from what was kept
 
 A host is pinned to a core of its own. If there are more hosts than cores each has a quota of
-SHARDED_CORES of a core (0.9 of this machine's, shared by its hosts), whose period is SHARDED_PERIOD_MS
-(10, or the shortest that the kernel allows: 2.2 for 0.45 of a core): a host that has used its part
-answers nobody until the next, which a slower core would not do.
+SHARDED_CORES of a core (0.9 of this machine's, shared by its hosts), whose period is SHARDED_PERIOD_MS,
+or, without, the shortest that the kernel allows (2.2 for 0.45 of a core): a host that has used its part
+answers nobody until the next, which a slower core would not do. A run of speed is long enough that its
+start weighs little: owners touch the memory of their rows for the first time while they train, a host
+alone before its clock runs (a twentieth of a run of 5 s).
 
 BUILD: where the program is (build/gcc). SHARDED_HOSTS (2 4), SHARDED_LINKS (10gbit 1gbit), SHARDED_WAYS
-(--rows-wire f32;--rows-wire bf16 --rows-age 0.2), SHARDED_PAIRS (6), SHARDED_S (8: of a run),
+(--rows-wire f32;--rows-wire bf16 --rows-age 0.2), SHARDED_PAIRS (6), SHARDED_S (20: of a run),
 SHARDED_CLICKS (2000000; limit: 1000000), SHARDED_ROWS (300000: of each of limit's 26 tables), SHARDED_MB
 (400), SHARDED_SEEDS (5), SHARDED_FIRST_SEED (1), SHARDED_OPTIMIZERS (adaptive momentum), SHARDED_PLAN
 (shadow-bmuf,scale=root, the program's default), SHARDED_MORE: options of descant train, to try."""
@@ -77,7 +79,7 @@ class Limit:
 
 def quota(name, cores):
     """Of 1 ms or more, the least that the kernel allows."""
-    period = max(int(setting("SHARDED_PERIOD_MS", 10.0) * 1000), math.ceil(1000 / cores))
+    period = max(int(setting("SHARDED_PERIOD_MS", 1.0) * 1000), math.ceil(1000 / cores))
     part = max(1000, int(cores * period))
     return Limit("cpu", name, of_2={"cpu.max": f"{part} {period}"},
                  of_1={"cpu.cfs_period_us": period, "cpu.cfs_quota_us": part})
@@ -171,7 +173,7 @@ def part_speed():
 
     for ranks in map(int, setting("SHARDED_HOSTS", "2 4").split()):
         cores = cores_of(ranks)
-        each = run_alone(1, 40000)["per_s"] * setting("SHARDED_S", 8.0)
+        each = run_alone(1, 40000)["per_s"] * setting("SHARDED_S", 20.0)
         for link in setting("SHARDED_LINKS", "10gbit 1gbit").split():
             for rank in range(ranks):
                 hosts("link", f"host{rank}", link)

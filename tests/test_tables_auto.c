@@ -2,9 +2,11 @@
 /* What --tables auto chooses, for every case of a grid, beside the rules in plain words and the
  * figures that were measured. */
 #include "harness/suite.h"
+#include "train/alike.h"
 #include "train/tables_auto.h"
 
 #include <math.h>
+#include <string.h>
 
 /* The DLRM of the defaults, with as many rows as were measured. */
 static const struct tables_case usual = {
@@ -153,7 +155,60 @@ static const struct {
 
 START_TEST(hosts_that_chose_otherwise)
 {
-    ck_assert_int_eq(tables_auto_differ(errors[_i].error), errors[_i].differ);
+    ck_assert_int_eq(alike_but_owners(errors[_i].error), errors[_i].differ);
+}
+END_TEST
+
+#define TWO(one, other) "rank 1 (b) has \"segment " one " 14\", rank 0 (a) \"segment " other " 14\""
+
+static const struct {
+    const char *error;
+    bool differ;
+} of_steps[] = {
+    {TWO("dlrm,data=7,steps=0000000a", "dlrm,data=7,steps=0000000b"), true},
+    {TWO("dlrm,data=7,steps=0000000a", "dlrm,data=7,steps=0000000a"), false},
+    {TWO("dlrm,data=7,steps=0000000a", "dlrm,data=8,steps=0000000b"), false},
+    {TWO("dlrm,data=7,steps=0000000a", "linear,data=7,steps=0000000b"), false},
+    {TWO("dlrm,data=7,steps=0000000a", "dlrm,data=7"), false},
+    {TWO("dlrm,data=7", "dlrm,data=7,steps=0000000b"), false},
+    {TWO("dlrm,data=7,steps=", "dlrm,data=7,steps=0000000b"), true},
+    {"rank 1 has \"segment dlrm,data=7,steps=0000000a\"", false},
+    {"rank 1 has \"segment dlrm,steps=0000000a\", rank 0 \"segment dlrm,steps=0", false},
+    {"", false},
+};
+
+START_TEST(hosts_that_step_otherwise)
+{
+    ck_assert_int_eq(alike_but_steps(of_steps[_i].error), of_steps[_i].differ);
+}
+END_TEST
+
+/* Each setting of the steps is in the name, and no other one. */
+START_TEST(settings_that_are_alike)
+{
+    static const char *const others[][2] = {
+        {"optimizer", "adam"}, {"table-optimizer", "rowwise-adagrad"}, {"lr", "0.5"},
+        {"table-lr", "0.5"},
+        {"momentum", "0.5"}, {"beta1", "0.5"}, {"beta2", "0.5"}, {"epsilon", "0.5"},
+        {"beta", "0.5"}, {"l1", "0.5"}, {"l2", "0.5"}, {"schedule", "cosine"}, {"warmup", "0.5"},
+        {"batch", "7"}, {"workers", "3"}, {"seed", "9"}};
+    char name[ALIKE_ROOM], other[ALIKE_ROOM], why[256];
+    struct train_options o = train_options_default();
+    const struct alike all = {"linear", true, true, true, UINT64_MAX};
+    o.checkpoint = "model";
+    alike_name(&o, &all, name);
+    ck_assert_msg(strlen(name) < ALIKE_ROOM - 1 && strstr(name, ",steps="), "%s", name);
+    alike_name(&o, &(struct alike){.model = "dlrm"}, other);
+    ck_assert_str_eq(other, "dlrm");
+    for (int k = 0; k < N(others); k++) {
+        o = train_options_default();
+        o.checkpoint = "model";
+        const struct option *s =
+            option_find(train_settings, n_train_settings, others[k][0], strlen(others[k][0]));
+        ck_assert_msg(s && option_parse(s, others[k][1], &o, why, sizeof why), "%s", why);
+        alike_name(&o, &all, other);
+        ck_assert_msg((strcmp(name, other) != 0) == (k < N(others) - 3), "%s", others[k][0]);
+    }
 }
 END_TEST
 
@@ -179,5 +234,7 @@ int main(void)
     tcase_add_test(all, every_case_by_the_rules);
     tcase_add_test(all, rows_that_move);
     tcase_add_loop_test(all, hosts_that_chose_otherwise, 0, N(errors));
+    tcase_add_loop_test(all, hosts_that_step_otherwise, 0, N(of_steps));
+    tcase_add_test(all, settings_that_are_alike);
     return run_cases(all, NULL);
 }

@@ -480,3 +480,20 @@ double config_rate(const struct train_options *o, double place)
     left = left > 1 ? 1 : left;
     return o->schedule == SCHEDULE_LINEAR ? left : 0.5 - 0.5 * cos(M_PI * left);
 }
+
+uint32_t config_steps(const struct train_options *o)
+{
+    static const char *const of_steps[] = {
+        "optimizer", "table-optimizer", "lr", "table-lr", "momentum", "beta1", "beta2",
+        "epsilon", "beta", "l1", "l2", "schedule", "warmup"};
+    uint64_t hash = FNV_BEGIN;
+    char text[TOLD_TEXT];
+
+    for (size_t k = 0; k < sizeof of_steps / sizeof *of_steps; k++) {
+        option_write(option_find(train_settings, n_train_settings, of_steps[k],
+                                 strlen(of_steps[k])),
+                     o, text, sizeof text);
+        hash = fnv_add(hash, text, strlen(text) + 1);
+    }
+    return (uint32_t)(hash ^ hash >> 32);
+}

@@ -121,4 +121,8 @@ descant_status config_shape(const struct train_options *o, const struct data_sha
 /* The learning rate's factor at `place` (0 to 1; negative: unknown, then no decay). */
 double config_rate(const struct train_options *o, double place);
 
+/* A hash of the settings of the steps, which are alike on all hosts: the optimizers and
+ * their rates. */
+uint32_t config_steps(const struct train_options *o);
+
 #endif

@@ -10,6 +10,7 @@
 #include "run/checkpoint.h"
 #include "run/run.h"
 #include "run/signals.h"
+#include "train/alike.h"
 #include "train/bsp.h"
 #include "train/place.h"
 #include "train/shards.h"
@@ -194,26 +195,6 @@ static descant_status create_model(struct trainer *t, const struct model_shape *
                     inputs_text(&data, &t->shape, what, sizeof what), fit);
 }
 
-/* The dense segment's name has all that must be alike on all hosts: if names differ, both
- * are shown. Where no rank comes late the name says whether the run goes on from a
- * checkpoint. Over TCP one that comes late may find a checkpoint that the job has written
- * since its start: there the name says whether --resume was given, and the ranks of the
- * start agree on the rest (start.h). Rows that have owners are saved by all ranks, or by
- * none. */
-static void name_dense(const struct trainer *t, char *name, size_t room)
-{
-    const struct train_options *o = t->options;
-    bool resumed = o->resume && (o->over_tcp || checkpoint_there(o->checkpoint));
-
-    snprintf(name, room, "%s", train_model_names[o->model]);
-    if (t->hosts > 1)
-        snprintf(name, room, "%s%s%s%s,data=%llu", train_model_names[o->model],
-                 t->owned ? TABLES_MARK : "",
-                 t->owned && o->checkpoint ? ",kept" : "",
-                 !resumed ? "" : o->over_tcp ? ",resume" : ",resumed",
-                 (unsigned long long)path_list_bytes(&t->paths));
-}
-
 /* Everything with floats in it but the tables: the replica, in the job's memory; the
  * optimizer's state, in this process's own or, under the plan bsp, in what all trainers
  * share; a sum of gradients under a plan that gathers; and a copy for evaluations beside
@@ -223,7 +204,7 @@ static descant_status open_model(struct trainer *t)
 {
     const struct train_options *o = t->options;
     struct model_shape shape;
-    char name[96];
+    char name[ALIKE_ROOM];
     struct log run_log = t->log;
     descant_status status = config_shape(o, &t->shape, &shape, &t->log);
 
@@ -245,7 +226,11 @@ static descant_status open_model(struct trainer *t)
     status = descant_owned_ranks(t->job, &t->owners);
     if (status != DESCANT_OK)
         return status;
-    name_dense(t, name, sizeof name);
+    const struct alike what = {
+        .model = train_model_names[o->model], .hosts = t->hosts > 1, .owned = t->owned,
+        .bytes = path_list_bytes(&t->paths),
+        .resumed = o->resume && (o->over_tcp || checkpoint_there(o->checkpoint))};
+    alike_name(o, &what, name);
     t->w = descant_alloc(t->job, name, t->n);
     if (o->plan_controls) {
         status = bsp_open(t);
@@ -397,10 +382,14 @@ static void advise_on_tables(struct trainer *t, descant_status status)
     bool grows = t->owned && model_shape(t->model)->grows;
 
     if (status == DESCANT_MISMATCH && t->options->tables == TABLES_AUTO &&
-        tables_auto_differ(descant_last_error()))
+        alike_but_owners(descant_last_error()))
         log_fail(&t->log, status, "--tables auto goes by a host's free memory, cores and "
                  "workers, and has not chosen the same on all hosts: give all of them "
                  "--tables shard, or --tables replicate");
+    if (status == DESCANT_MISMATCH && alike_but_steps(descant_last_error()))
+        log_fail(&t->log, status, "all hosts train with the same optimizers and rates "
+                 "(--optimizer, --lr, --table-lr and their like), which --resume takes "
+                 "from the checkpoint only where there is one: give them to all hosts");
     if (status == DESCANT_MISMATCH && t->options->over_tcp && t->n_tables &&
         strstr(descant_last_error(), ", first rows "))
         log_fail(&t->log, status, "copies of tables begin alike on all hosts, with the "

@@ -95,14 +95,3 @@ bool tables_move(const struct tables_moving *m)
 {
     return m->over_tcp && m->ranks <= TABLES_MOVE_RANKS;
 }
-
-bool tables_auto_differ(const char *error)
-{
-    int marks = 0;
-
-    for (const char *at = error; (at = strstr(at, "\"segment ")) != NULL; at++) {
-        const char *mark = strstr(at, TABLES_MARK), *end = strchr(at + 1, '"');
-        marks += mark && end && mark < end;
-    }
-    return marks == 1;
-}

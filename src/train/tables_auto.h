@@ -59,10 +59,4 @@ struct tables_moving {
 enum { TABLES_MOVE_RANKS = 1024 };      /* the library's bound, the parts of all rows */
 bool tables_move(const struct tables_moving *m);
 
-/* Whether an error of the library shows two lines of which one alone is of a host whose
- * rows have owners. */
-bool tables_auto_differ(const char *error);
-/* In the name of the dense segment where rows have owners. */
-#define TABLES_MARK ",shard"
-
 #endif
