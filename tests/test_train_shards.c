@@ -1032,7 +1032,7 @@ START_TEST(hosts_that_begin_otherwise_are_refused)
         setenv("RANK", k ? "1" : "0", 1);
         o.checkpoint = k ? in_folder(files[_i]) : model_file;
         o.resume = !k || _i != 2;
-        o.table_lr *= 1 + (k && _i == 3);
+        o.lr *= 1 + (k && _i == 3);
         pids[k] = begin(&o);
     }
     end_all(2, 1);
