@@ -14,8 +14,8 @@ limit    four hosts that may use SHARDED_MB of memory each, with a table that is
          kept, and goes on from what was kept
 
 A host is pinned to a core of its own. If there are more hosts than cores each has a quota of
-SHARDED_CORES of a core (0.9 of this machine's, shared by its hosts), whose period is SHARDED_PERIOD_MS,
-or, without, the shortest that the kernel allows (2.2 for 0.45 of a core): a host that has used its part
+SHARDED_CORES of a core (0.9 of this machine's, shared by its hosts), whose period is SHARDED_PERIOD_MS
+(10, or the shortest that the kernel allows: 2.2 for 0.45 of a core): a host that has used its part
 answers nobody until the next, which a slower core would not do. A run of speed is long enough that its
 start weighs little: owners touch the memory of their rows for the first time while they train, a host
 alone before its clock runs (a twentieth of a run of 5 s).
@@ -79,7 +79,7 @@ class Limit:
 
 def quota(name, cores):
     """Of 1 ms or more, the least that the kernel allows."""
-    period = max(int(setting("SHARDED_PERIOD_MS", 1.0) * 1000), math.ceil(1000 / cores))
+    period = max(int(setting("SHARDED_PERIOD_MS", 10.0) * 1000), math.ceil(1000 / cores))
     part = max(1000, int(cores * period))
     return Limit("cpu", name, of_2={"cpu.max": f"{part} {period}"},
                  of_1={"cpu.cfs_period_us": period, "cpu.cfs_quota_us": part})

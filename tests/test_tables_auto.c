@@ -171,7 +171,10 @@ static const struct {
     {TWO("dlrm,data=7,steps=0000000a", "linear,data=7,steps=0000000b"), false},
     {TWO("dlrm,data=7,steps=0000000a", "dlrm,data=7"), false},
     {TWO("dlrm,data=7", "dlrm,data=7,steps=0000000b"), false},
-    {TWO("dlrm,data=7,steps=", "dlrm,data=7,steps=0000000b"), true},
+    {TWO("dlrm,data=7,steps=", "dlrm,data=7,steps=0000000b"), false},
+    {TWO("dlrm,steps=0000000a", "dlrm,steps=0000000b"), true},
+    {TWO("dlrm,data=7,steps=0000000a 1", "dlrm,data=7,steps=0000000b 2"), false},
+    {TWO("dlrm,data=7,steps=0000000a", "dlrm,data=7,steps=0000000b 2"), false},
     {"rank 1 has \"segment dlrm,data=7,steps=0000000a\"", false},
     {"rank 1 has \"segment dlrm,steps=0000000a\", rank 0 \"segment dlrm,steps=0", false},
     {"", false},
@@ -183,32 +186,42 @@ START_TEST(hosts_that_step_otherwise)
 }
 END_TEST
 
-/* Each setting of the steps is in the name, and no other one. */
+/* Each setting of the steps is in the name where it means something, and no other one but
+ * those that a name always has. */
 START_TEST(settings_that_are_alike)
 {
-    static const char *const others[][2] = {
-        {"optimizer", "adam"}, {"table-optimizer", "rowwise-adagrad"}, {"lr", "0.5"},
-        {"table-lr", "0.5"},
-        {"momentum", "0.5"}, {"beta1", "0.5"}, {"beta2", "0.5"}, {"epsilon", "0.5"},
-        {"beta", "0.5"}, {"l1", "0.5"}, {"l2", "0.5"}, {"schedule", "cosine"}, {"warmup", "0.5"},
-        {"batch", "7"}, {"workers", "3"}, {"seed", "9"}};
+    static const char *const values[] = {"0.5", "7", "sgd", "adam", "adamw", "adagrad", "cosine",
+                                         "rowwise-adagrad"};
     char name[ALIKE_ROOM], other[ALIKE_ROOM], why[256];
-    struct train_options o = train_options_default();
     const struct alike all = {"linear", true, true, true, UINT64_MAX};
+    int of = 0;
+    bool steps = false;
+    struct train_options o = train_options_default();
     o.checkpoint = "model";
     alike_name(&o, &all, name);
     ck_assert_msg(strlen(name) < ALIKE_ROOM - 1 && strstr(name, ",steps="), "%s", name);
-    alike_name(&o, &(struct alike){.model = "dlrm"}, other);
-    ck_assert_str_eq(other, "dlrm");
-    for (int k = 0; k < N(others); k++) {
-        o = train_options_default();
-        o.checkpoint = "model";
-        const struct option *s =
-            option_find(train_settings, n_train_settings, others[k][0], strlen(others[k][0]));
-        ck_assert_msg(s && option_parse(s, others[k][1], &o, why, sizeof why), "%s", why);
-        alike_name(&o, &all, other);
-        ck_assert_msg((strcmp(name, other) != 0) == (k < N(others) - 3), "%s", others[k][0]);
+    for (const struct option *s = train_settings; s < train_settings + n_train_settings; s++) {
+        bool last = strcmp(s->name, "warmup") == 0, differs = false;
+        steps |= strcmp(s->name, "optimizer") == 0;
+        for (int k = 0; k < N(values); k++) {
+            o = train_options_default();
+            o.checkpoint = "model";
+            if (s->type == OPTION_TEXT || !option_parse(s, values[k], &o, why, sizeof why))
+                continue;
+            o.checkpoint = "model";
+            alike_name(&o, &all, other);
+            differs |= strcmp(name, other) != 0;
+        }
+        train_options_default();
+        ck_assert_msg(differs == (steps && config_matters(&o, s->name)) || differs == steps,
+                      "%s", s->name);
+        of += differs;
+        steps &= !last;
     }
+    ck_assert_int_ge(of, 7);
+    alike_name(&o, &(struct alike){.model = "dlrm"}, other);
+    ck_assert_int_eq(strncmp(other, "dlrm,steps=", 11), 0);
+    ck_assert_int_eq((int)strlen(other), 11 + 8);
 }
 END_TEST
 

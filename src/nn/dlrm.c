@@ -128,11 +128,11 @@ static void backward(struct work *work, const struct params *p,
                        sink};
     struct pass bottom = {p->w, dense_of(batch), work->bottom, work->bottom_d, batch->n,
                           sink};
-    bool hurries = work_rows_hurry(work);
-    stack_backward(work, &m->top, &top, work->top_in_d, !hurries);
+    bool rows_first = work_rows_first(work);
+    stack_backward(work, &m->top, &top, work->top_in_d, !rows_first);
     interact_back(work, batch, sink);
     work_rows_done(work);
-    if (hurries)
+    if (rows_first)
         stack_weights(work, &m->top, &top);
     stack_backward(work, &m->bottom, &bottom, (struct matrix){0}, true);
 }

@@ -198,9 +198,9 @@ size_t rows_first(const struct examples *batch, size_t i);
 bool work_matrix(const struct work *work, struct matrix *m, size_t width);
 /* The rows that a forward pass reads: `tables`, or those of the turns. */
 const float *work_tables(struct work *work, const float *tables);
-/* By a backward pass, when the sink has all of the rows. True: it should be soon, and what
- * else the pass computes comes after that. */
-bool work_rows_hurry(const struct work *work);
+/* Whether a backward pass computes the rows' gradients first, and others after them. */
+bool work_rows_first(const struct work *work);
+/* By a backward pass: the sink has all of the rows. */
 void work_rows_done(struct work *work);
 
 #endif

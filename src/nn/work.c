@@ -215,14 +215,14 @@ const float *work_tables(struct work *work, const float *tables)
     return rows ? rows : work->rows.grads;
 }
 
-bool work_rows_hurry(const struct work *work)
+bool work_rows_first(const struct work *work)
 {
     return work->turns.done;
 }
 
 void work_rows_done(struct work *work)
 {
-    if (work_rows_hurry(work) && work->finite)
+    if (work_rows_first(work) && work->finite)
         work->turns.done(work->turns.of);
 }
 

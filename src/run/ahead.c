@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /* A batch's rows are asked for in the pass before, as soon as that has pushed its own
  * (work_turns), and awaited when the batch's pass first needs them. Between the two lies
- * work that needs no rows: the backward pass of the bottom layers, the dense step, and
- * the forward pass of the bottom layers. So rows lack no push of this worker's, and those
- * of the others for one batch's time. Where the link takes longer than that, they are
- * asked for some batches ahead, up to a bound, for a row's values are as old as its batch
- * is deep, and that costs quality (docs/owners.md): one more where the time that was waited
- * with this depth is a part of all that passed with it, and one less where the rows of the
- * batch after each were there, too, which is when they would have been needed then.
+ * work that needs no rows: the gradients of the top layers' weights, the backward pass of
+ * the bottom layers, the dense step, and the forward pass of the bottom layers. So rows
+ * lack no push of this worker's, and those of the others for one batch's time.
+ *
+ * Where the link takes longer than that, they are asked for some batches ahead, up to a
+ * bound, for a row's values are as old as its batch is deep, and that costs quality
+ * (docs/owners.md). One more, while over 1/128 of the time is waited. One less once, of
+ * 256 batches, at most 1/128 had a successor whose rows were not there when their own were
+ * needed: with one batch less, that is when they would be needed.
  *
  * With a depth a batch's rows are found twice, when they are asked for and before its
  * pass, so that nothing of it must be kept meanwhile: a hundredth of what the pass takes.
  */
 #include "run/ahead.h"
 
-enum { WAITS_ONE_OF = 128, LATE_ONE_OF = 64, RING = AHEAD_MOST + 1 };
+enum { WAITS_ONE_OF = 128, LATE_ONE_OF = 128, RING = AHEAD_MOST + 1 };
 
 void ahead_init(struct ahead *a, const struct tables_at *at, struct feed *feed,
                 struct work *work)
 {
     *a = (struct ahead){.at = *at, .feed = feed, .work = work, .found = -1};
-    a->pace.depth = at->most > 0;
+    a->pace = (struct ahead_pace){.depth = at->most > 0, .skip = AHEAD_LOOK};
     a->block.of = at->saved;
     if (at->job || at->saved)
         work_on_blocks(work, NULL);
@@ -38,21 +40,26 @@ int ahead_depth(int depth, const struct ahead_seen *seen, int most)
 void ahead_count(struct ahead_pace *pace, const struct ahead_met *met, int most)
 {
     struct ahead_seen *seen = &pace->with;
-    uint64_t took = met->now_ns - met->began_ns;
+    uint64_t took = met->now_ns - met->began_ns, of = met->now_ns - pace->last_ns;
+    bool others = pace->skip > 0;
 
     pace->read_ns = met->ready ? took : pace->read_ns;
+    pace->last_ns = met->now_ns;
+    pace->skip -= others;
+    if (others)
+        return;
+    seen->of_ns += of;
     seen->waited_ns += took > pace->read_ns ? took - pace->read_ns : 0;
     seen->late += !met->next_ready;
     if (++seen->batches % AHEAD_LOOK)
         return;
-    bool first = !pace->since_ns;
-    seen->of_ns = met->now_ns - pace->since_ns;
-    int depth = first ? pace->depth : ahead_depth(pace->depth, seen, most);
-    if (first || depth != pace->depth) {
-        *pace = (struct ahead_pace){
-            .depth = depth, .since_ns = met->now_ns, .read_ns = pace->read_ns};
+    int depth = ahead_depth(pace->depth, seen, most);
+    if (depth != pace->depth) {
+        pace->skip = pace->depth + 1;
+        pace->depth = depth;
+        *seen = (struct ahead_seen){0};
     } else if (seen->batches >= AHEAD_LEARN) {
-        seen->batches = seen->late = 0;
+        *seen = (struct ahead_seen){seen->of_ns / 2, seen->waited_ns / 2, 0, 0};
     }
 }
 

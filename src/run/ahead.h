@@ -27,8 +27,8 @@ struct ahead_batch {
     struct descant_rows *rows;
 };
 
-/* With one depth: of so much time so much was waited for rows; and in so many batches, of
- * the last AHEAD_LEARN at most, the next one's rows came after this one's were needed. */
+/* With one depth: of so much time so much was waited for rows. Of so many batches, so many
+ * had a successor whose rows were not there when their own were needed. */
 struct ahead_seen {
     uint64_t of_ns, waited_ns;
     int batches, late;
@@ -36,10 +36,12 @@ struct ahead_seen {
 
 /* How many batches ahead, and what that goes by. */
 struct ahead_pace {
-    int depth;                  /* batches ahead now, */
-    uint64_t since_ns;          /* since when; 0: not yet */
+    int depth;                  /* batches ahead now */
+    int skip;                   /* batches that were asked for before that, or are the
+                                   first ones: they do not count */
+    uint64_t last_ns;           /* of the last batch */
     uint64_t read_ns;           /* what it last took to read rows that were all there */
-    struct ahead_seen with;
+    struct ahead_seen with;     /* half of it is forgotten each AHEAD_LEARN batches */
 };
 
 /* The rows of a batch, and of the next one, when a pass needed the batch's (began_ns):
@@ -83,9 +85,8 @@ bool ahead_next(struct ahead *a, struct feed_batch *batch, const float **tables)
 /* Drops what is under way. Its batches are not done. */
 void ahead_fini(struct ahead *a);
 
-/* The rule: how many batches ahead, after that was seen with `depth`. It is asked each
- * AHEAD_LOOK batches, but not for the first ones. It deepens soon, and goes back only when
- * it has seen AHEAD_LEARN. */
+/* The rule: how many batches ahead, given what was seen with `depth`. It is asked each
+ * AHEAD_LOOK batches, and goes back only after AHEAD_LEARN. */
 enum { AHEAD_LOOK = 8, AHEAD_LEARN = 256 };
 int ahead_depth(int depth, const struct ahead_seen *seen, int most);
 

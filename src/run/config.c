@@ -77,6 +77,7 @@ const struct option train_settings[] = {
     INT("batch", batch, 1, 1 << 20,
         "examples of a worker's step\t1 where linear, fm train under a plan of "
         "when=shadow or when=never"),
+    /* from here to "warmup": config_steps */
     CHOICE("optimizer", optimizer.kind, "sgd|adagrad|adam|adamw|ftrl",
            "optimizer of the dense part\tftrl where the model is linear or fm"),
     CHOICE("table-optimizer", optimizer.rows, "sgd|adagrad|rowwise-adagrad|ftrl",
@@ -481,19 +482,21 @@ double config_rate(const struct train_options *o, double place)
     return o->schedule == SCHEDULE_LINEAR ? left : 0.5 - 0.5 * cos(M_PI * left);
 }
 
-uint32_t config_steps(const struct train_options *o)
+const char *config_steps(const struct train_options *o, char text[CONFIG_STEPS])
 {
-    static const char *const of_steps[] = {
-        "optimizer", "table-optimizer", "lr", "table-lr", "momentum", "beta1", "beta2",
-        "epsilon", "beta", "l1", "l2", "schedule", "warmup"};
-    uint64_t hash = FNV_BEGIN;
-    char text[TOLD_TEXT];
+    char value[TOLD_TEXT];
+    size_t at = 0;
 
-    for (size_t k = 0; k < sizeof of_steps / sizeof *of_steps; k++) {
-        option_write(option_find(train_settings, n_train_settings, of_steps[k],
-                                 strlen(of_steps[k])),
-                     o, text, sizeof text);
-        hash = fnv_add(hash, text, strlen(text) + 1);
+    *text = '\0';
+    for (const struct option *s = named("optimizer"); s <= named("warmup"); s++) {
+        bool same = strcmp(s->name, "table-lr") == 0 &&
+                    (o->table_lr <= 0 || o->table_lr >= o->lr) && o->table_lr <= o->lr;
+        if (same || !config_matters(o, s->name))
+            continue;
+        option_write(s, o, value, sizeof value);
+        int n = snprintf(text + at, CONFIG_STEPS - at, "%s--%s %s", at ? " " : "",
+                         s->name, value);
+        at += n > 0 && (size_t)n < CONFIG_STEPS - at ? (size_t)n : 0;
     }
-    return (uint32_t)(hash ^ hash >> 32);
+    return text;
 }

@@ -121,8 +121,9 @@ descant_status config_shape(const struct train_options *o, const struct data_sha
 /* The learning rate's factor at `place` (0 to 1; negative: unknown, then no decay). */
 double config_rate(const struct train_options *o, double place);
 
-/* A hash of the settings of the steps, which are alike on all hosts: the optimizers and
- * their rates. */
-uint32_t config_steps(const struct train_options *o);
+/* The settings of the steps that mean something, from --optimizer to --warmup, as the
+ * command line would have them. */
+enum { CONFIG_STEPS = 512 };
+const char *config_steps(const struct train_options *o, char text[CONFIG_STEPS]);
 
 #endif

@@ -302,10 +302,11 @@ static descant_status worker_init(struct crew_worker *me, struct trainer *t, int
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for worker %d", number);
     descant_status status = work_create(&me->work, t->model, batch, &t->log);
     struct tables_at at = owned_tables_at(t);
-    if (status == DESCANT_OK)
-        ahead_init(&me->ahead, &at, t->feed, me->work);
+    if (status != DESCANT_OK)
+        return status;
+    ahead_init(&me->ahead, &at, t->feed, me->work);
     ahead_trains(&me->ahead);
-    return status;
+    return DESCANT_OK;
 }
 
 /* Returns when all workers have ended, with the first failure. If a thread cannot be

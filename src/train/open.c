@@ -376,8 +376,25 @@ static descant_status once_tables(struct trainer *t)
     return status;
 }
 
+/* By --resume a rank has those of the FILE that it found. */
+static void advise_on_steps(struct trainer *t, descant_status status)
+{
+    const struct train_options *o = t->options;
+    char steps[CONFIG_STEPS];
+
+    config_steps(o, steps);
+    if (o->resume)
+        log_fail(&t->log, status, "all trainers of a job step alike; this one by %s, and "
+                 "%s. Copy there what the job goes on from, or give all the same options",
+                 steps, atomic_load(&t->board->resumed) ? "by the FILE of --checkpoint"
+                                                        : "there is no FILE here");
+    else
+        log_fail(&t->log, status, "all trainers of a job step alike; this one by %s: give "
+                 "all the same options", steps);
+}
+
 /* The library knows no options of the command line. */
-static void advise_on_tables(struct trainer *t, descant_status status)
+static void advise(struct trainer *t, descant_status status)
 {
     bool grows = t->owned && model_shape(t->model)->grows;
 
@@ -387,9 +404,7 @@ static void advise_on_tables(struct trainer *t, descant_status status)
                  "workers, and has not chosen the same on all hosts: give all of them "
                  "--tables shard, or --tables replicate");
     if (status == DESCANT_MISMATCH && alike_but_steps(descant_last_error()))
-        log_fail(&t->log, status, "all hosts train with the same optimizers and rates "
-                 "(--optimizer, --lr, --table-lr and their like), which --resume takes "
-                 "from the checkpoint only where there is one: give them to all hosts");
+        advise_on_steps(t, status);
     if (status == DESCANT_MISMATCH && t->options->over_tcp && t->n_tables &&
         strstr(descant_last_error(), ", first rows "))
         log_fail(&t->log, status, "copies of tables begin alike on all hosts, with the "
@@ -414,7 +429,7 @@ static descant_status start(struct trainer *t)
     if (status == DESCANT_OK)
         status = descant_start(t->job);
     if (status != DESCANT_OK)
-        advise_on_tables(t, status);
+        advise(t, status);
     if (status == DESCANT_OK)
         status = descant_members(t->job, &members);
     if (status == DESCANT_OK) {
