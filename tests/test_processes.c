@@ -166,7 +166,7 @@ static const char *const plans[] = {"none", "allreduce", "shadow-easgd", "shadow
 
 START_TEST(processes_train_together)
 {
-    const char *plan = plans[few(_i / 2, _i)];
+    const char *plan = plans[pick(_i / 2, _i, _i)];
     bool attached = _i % 2;
     char name[64];
     snprintf(name, sizeof name, "shm:job-%d-%d", (int)getpid(), _i);
@@ -510,7 +510,7 @@ int main(void)
     TCase *many = new_case("processes", 60), *soak = tcase_create("soak");
     const char *seconds = getenv("DESCANT_SOAK_S");
     tcase_set_timeout(soak, 30 + (seconds ? atof(seconds) : 3));
-    tcase_add_loop_test(many, processes_train_together, 0, few(2 * N(plans), N(plans)));
+    tcase_add_loop_test(many, processes_train_together, 0, pick(2 * N(plans), N(plans), N(plans)));
     tcase_add_loop_test(many, processes_end_at_the_centre, 0, 4);
     tcase_add_loop_test(many, nan_is_left_out_and_healed, 0, 2);
     tcase_add_test(many, optimizer_state_is_kept_in_step);
