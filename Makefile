@@ -373,7 +373,7 @@ test: setup
 	@$(MAKE) --no-print-directory all tests
 	@BUILD=$(B) tests/run $(if $(SAN),,tests/cluster/run tests/cluster/ranks) $(TESTS)
 
-# What few() leaves out under a sanitizer (tests/harness/suite.h), too: make test-whole SAN=thread
+# What pick() leaves out (tests/harness/suite.h), too; under a sanitizer: make test-whole SAN=thread
 test-whole: export DESCANT_TESTS := whole
 test-whole: export CK_TIMEOUT_MULTIPLIER := 10
 test-whole: test

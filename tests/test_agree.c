@@ -907,11 +907,11 @@ int main(void)
     tcase_add_test(jobs, who_folds_may_die);
     tcase_add_test(jobs, shared_memory_adds_in_the_order_of_ranks);
     tcase_add_test(jobs, no_callback_of_events_makes_one);
-    tcase_add_loop_test(fabrics, every_fabric_agrees, 0, N_ROWS);
-    tcase_add_loop_test(fabrics, nobody_is_answered_before_all_have_offered, 0, N_ROWS);
-    tcase_add_loop_test(fabrics, only_those_at_work_are_waited_for, 0, 2 * N_ROWS);
-    tcase_add_loop_test(fabrics, who_has_the_result_is_not_needed, 0, N_ROWS);
-    tcase_add_loop_test(fabrics, an_offer_ends_with_its_trainer, 0, N_ROWS);
-    tcase_add_loop_test(fabrics, a_newcomer_joins_in, 0, N_ROWS);
+    add_thirds(fabrics, every_fabric_agrees, N_ROWS);
+    add_thirds(fabrics, nobody_is_answered_before_all_have_offered, N_ROWS);
+    add_thirds(fabrics, only_those_at_work_are_waited_for, 2 * N_ROWS);
+    add_thirds(fabrics, who_has_the_result_is_not_needed, N_ROWS);
+    add_thirds(fabrics, an_offer_ends_with_its_trainer, N_ROWS);
+    add_thirds(fabrics, a_newcomer_joins_in, N_ROWS);
     return run_cases(rule, jobs, fabrics, NULL);
 }

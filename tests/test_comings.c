@@ -89,7 +89,7 @@ END_TEST
 START_TEST(later_ranks_come_at_any_time)
 {
     static const int orders[][4] = {{3, 2, 0, 1}, {0, 3, 1, 2}, {1, 3, 0, 2}, {3, 0, 2, 1}};
-    for (int k = 0; k < few(40, 12); k++) {
+    for (int k = 0; k < pick(40, 20, 8); k++) {
         open_world(4, 3);
         w.numbered = true;
         rng_init(&w.rng, (uint64_t)k);
@@ -152,7 +152,7 @@ static double time_of_a_newcomer(bool elastic, double moment)
 START_TEST(a_newcomer_trains_soon)
 {
     double bytes_s = _i ? 1 : 2;        /* the centre; G as the vector, and as outer[0] */
-    for (double moment = 0; moment < 2; moment += few(9, 20) / 10.0) {
+    for (double moment = 0; moment < 2; moment += pick(9, 9, 20) / 10.0) {
         double took = time_of_a_newcomer(_i, moment);
         ck_assert_msg(took < 1.3 * bytes_s, "%.2f times the bytes' time at %.2f", took / bytes_s,
                       moment);
@@ -366,7 +366,7 @@ START_TEST(a_debt_is_of_the_round_that_counts)
     static float kept[DEBTS], given_up[DEBTS];
     int fetched = 0;
 
-    for (int at = 0; at < 80; at += FEWER) {
+    for (int at = 0; at < 80; at += pick(1, 3, 7)) {
         if (!debt_of_fetched(at, false, kept))
             continue;
         ck_assert(debt_of_fetched(at, true, given_up));
@@ -949,19 +949,10 @@ START_TEST(a_peer_is_given_up_once)
 }
 END_TEST
 
-static void run_faults(const char *seeds)
-{
-    char command[400];
-    const char *build = getenv("BUILD");
-
-    snprintf(command, sizeof command, "%s/tests/faults %s", build ? build : "build", seeds);
-    ck_assert_int_eq(system(command), 0);
-}
-
 START_TEST(worlds_of_faults)
 {
-    run_faults(few(0, 1) ? "1-12" : "1-60");
-    run_faults(few(0, 1) ? "1-12 -q -f" : "1-60 -q -f");
+    run_first_faults("");
+    run_first_faults("-q -f");
 }
 END_TEST
 
@@ -1038,6 +1029,6 @@ int main(void)
     tcase_add_test(all, a_void_is_not_lost);
     tcase_add_test(all, a_manifest_goes_to_each_leader);
     tcase_add_test(all, worlds_of_faults);
-    tcase_add_loop_test(all, rare_worlds, 0, few(N(rare), 9));
+    tcase_add_loop_test(all, rare_worlds, 0, few(N(rare), 5));
     return run_cases(all, NULL);
 }

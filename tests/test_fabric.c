@@ -481,22 +481,22 @@ END_TEST
 int main(void)
 {
     TCase *all = new_case("exchanges", 60);
-    tcase_add_loop_test(all, mean_is_exact_and_the_same_for_all, 0, N_ROWS);
-    tcase_add_loop_test(all, mean_out_of_any_memory, 0, N_ROWS);
-    tcase_add_loop_test(all, bad_contribution_is_left_out, 0, N_ROWS);
-    tcase_add_loop_test(all, weights_may_be_huge, 0, N_ROWS);
-    tcase_add_loop_test(all, state_comes_from_the_first_or_by_priority, 0, N_ROWS);
-    tcase_add_loop_test(all, elastic_keeps_the_sum, 0, N_ROWS);
-    tcase_add_loop_test(all, elastic_needs_nobody, 0, N_ROWS);
-    tcase_add_loop_test(all, elastic_leaves_gaps, 0, N_ROWS);
-    tcase_add_loop_test(all, final_waits_for_all, 0, N_ROWS);
-    tcase_add_loop_test(all, a_final_state_leaves_the_center, 0, N_ROWS);
-    tcase_add_loop_test(all, begin_gives_up_what_was_open, 0, N_ROWS);
-    tcase_add_loop_test(all, giving_up_takes_other_memory_back, 0, N_ROWS);
-    tcase_add_loop_test(all, what_differs_fails_for_all, 0, N_ROWS);
-    tcase_add_loop_test(all, exchanges_are_checked, 0, N_ROWS);
-    tcase_add_loop_test(all, manifests_must_agree, 0, N_ROWS);
-    tcase_add_loop_test(all, share_gives_one_block, 0, N_ROWS);
-    tcase_add_loop_test(all, taken_rank_is_refused, 0, N_ROWS);
+    add_thirds(all, mean_is_exact_and_the_same_for_all, N_ROWS);
+    add_thirds(all, mean_out_of_any_memory, N_ROWS);
+    add_thirds(all, bad_contribution_is_left_out, N_ROWS);
+    add_thirds(all, weights_may_be_huge, N_ROWS);
+    add_thirds(all, state_comes_from_the_first_or_by_priority, N_ROWS);
+    add_thirds(all, elastic_keeps_the_sum, N_ROWS);
+    add_thirds(all, elastic_needs_nobody, N_ROWS);
+    add_thirds(all, elastic_leaves_gaps, N_ROWS);
+    add_thirds(all, final_waits_for_all, N_ROWS);
+    add_thirds(all, a_final_state_leaves_the_center, N_ROWS);
+    add_thirds(all, begin_gives_up_what_was_open, N_ROWS);
+    add_thirds(all, giving_up_takes_other_memory_back, N_ROWS);
+    add_thirds(all, what_differs_fails_for_all, N_ROWS);
+    add_thirds(all, exchanges_are_checked, N_ROWS);
+    add_thirds(all, manifests_must_agree, N_ROWS);
+    add_thirds(all, share_gives_one_block, N_ROWS);
+    add_thirds(all, taken_rank_is_refused, N_ROWS);
     return run_cases(all, NULL);
 }

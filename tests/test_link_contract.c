@@ -853,7 +853,7 @@ static const struct mpi_part parts[] = {{"contract", part_contract}};
 int main(int argc, char **argv)
 {
     TCase *all = tcase_create("contract");
-    tcase_add_loop_test(all, simulated_ranks_keep_it, 0, few(SEEDS, 6));
+    tcase_add_loop_test(all, simulated_ranks_keep_it, 0, few(SEEDS, 3));
     tcase_add_loop_test(all, ranks_over_tcp_keep_it, few(0, 1), few(4, 3));
     tcase_add_loop_test(all, ranks_of_mpi_keep_it, 0, LIBRARIES_RUN);
     return run_mpi(argc, argv, parts, sizeof parts / sizeof *parts, all);

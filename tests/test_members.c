@@ -533,18 +533,16 @@ END_TEST
 int main(void)
 {
     TCase *all = new_case("comings and goings", 60);
-    tcase_add_loop_test(all, leaving_lets_the_others_finish, 0, ROWS_WITHOUT_SHM);
-    tcase_add_loop_test(all, round_waits_for_the_living_only, 0, ROWS_WITHOUT_SHM);
-    tcase_add_loop_test(all, joiner_gets_state_and_takes_part, 0, ROWS_WITHOUT_SHM);
-    tcase_add_loop_test(all, joiner_gets_the_centre, 0, ROWS_WITHOUT_SHM);
-    tcase_add_loop_test(all, members_are_called_while_one_waits_to_join, 0,
-                        ROWS_WITHOUT_SHM);
-    tcase_add_loop_test(all, a_state_that_is_given_reaches_a_joiner, 0, ROWS_WITHOUT_SHM);
-    tcase_add_loop_test(all, a_newcomer_joins_those_at_their_end, 0, ROWS_WITHOUT_SHM);
-    tcase_add_loop_test(all, who_admits_may_come_to_its_end, 0, ROWS_WITHOUT_SHM);
-    tcase_add_loop_test(all, the_source_of_a_state_dies, 0, ROWS_WITHOUT_SHM);
-    tcase_add_loop_test(all, elastic_goes_on_without_the_caller_of_a_state, 0,
-                        ROWS_WITHOUT_SHM);
+    add_thirds(all, leaving_lets_the_others_finish, ROWS_WITHOUT_SHM);
+    add_thirds(all, round_waits_for_the_living_only, ROWS_WITHOUT_SHM);
+    add_thirds(all, joiner_gets_state_and_takes_part, ROWS_WITHOUT_SHM);
+    add_thirds(all, joiner_gets_the_centre, ROWS_WITHOUT_SHM);
+    add_thirds(all, members_are_called_while_one_waits_to_join, ROWS_WITHOUT_SHM);
+    add_thirds(all, a_state_that_is_given_reaches_a_joiner, ROWS_WITHOUT_SHM);
+    add_thirds(all, a_newcomer_joins_those_at_their_end, ROWS_WITHOUT_SHM);
+    add_thirds(all, who_admits_may_come_to_its_end, ROWS_WITHOUT_SHM);
+    add_thirds(all, the_source_of_a_state_dies, ROWS_WITHOUT_SHM);
+    add_thirds(all, elastic_goes_on_without_the_caller_of_a_state, ROWS_WITHOUT_SHM);
     TCase *ranks = new_case("ranks", 60);
     tcase_add_loop_test(ranks, the_source_goes_before_all_have_its_state, 0, 5);
     tcase_add_loop_test(ranks, a_joiner_takes_no_state_of_before, 0, 5);

@@ -1146,7 +1146,7 @@ int main(void)
     tcase_add_test(rows, only_pushes_make_rows);
     tcase_add_loop_test(rows, memory_bounds_the_rows, 0, 2);
     tcase_add_test(rows, bad_shapes_are_refused);
-    tcase_add_loop_test(ranks, all_that_is_pushed_arrives_once, 0, few(SEEDS, 6));
+    tcase_add_loop_test(ranks, all_that_is_pushed_arrives_once, 0, few(SEEDS, 4));
     tcase_add_loop_test(ranks, all_arrives_in_fewer_bits, 1, 3);
     tcase_add_loop_test(ranks, bytes_follow_the_law, 0, getenv("OWNERS_MANY") ? 4 : 3);
     tcase_add_test(ranks, a_rank_reads_its_own_pushes);

@@ -819,8 +819,8 @@ START_TEST(a_star_has_no_owners)
 }
 END_TEST
 
-/* ThreadSanitizer makes each several times as long: there are fewer of a kind. */
-#if defined __SANITIZE_THREAD__
+/* Sanitizers make each several times as long: there are fewer of a kind. */
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
 enum { SLOW = true, MOVINGS = 1, DEATHS = 1 };
 #else
 enum { SLOW = false, MOVINGS = 2, DEATHS = 2 };

@@ -166,7 +166,7 @@ static const char *const plans[] = {"none", "allreduce", "shadow-easgd", "shadow
 
 START_TEST(processes_train_together)
 {
-    const char *plan = plans[few(_i / 2, _i)];
+    const char *plan = plans[pick(_i / 2, _i, _i)];
     bool attached = _i % 2;
     char name[64];
     snprintf(name, sizeof name, "shm:job-%d-%d", (int)getpid(), _i);
@@ -472,12 +472,14 @@ static int trainer_until(const char *job_name, const char *plan, int rank, uint6
 }
 
 /* Trainers are killed at random moments, also while they join, and their ranks are taken again.
- * DESCANT_SOAK_S seconds, 3 by default; `make soak` gives it a minute a plan. */
+ * DESCANT_SOAK_S seconds, by default as many as that; `make soak` gives it a minute a plan. */
+#define SOAK_S pick(3, 1, 1)
+
 START_TEST(killed_at_random)
 {
     static const char *const some[] = {"shadow-ma", "shadow-easgd", "dasgd", "bmuf"};
     const char *plan = some[_i], *seconds = getenv("DESCANT_SOAK_S");
-    double soak_s = seconds ? atof(seconds) : 3;
+    double soak_s = seconds ? atof(seconds) : SOAK_S;
     uint64_t until = clock_now_ns() + (uint64_t)(soak_s * 1e9) + 2000000000u;
     char name[64];
     pid_t pids[3] = {0};
@@ -509,8 +511,8 @@ int main(void)
 {
     TCase *many = new_case("processes", 60), *soak = tcase_create("soak");
     const char *seconds = getenv("DESCANT_SOAK_S");
-    tcase_set_timeout(soak, 30 + (seconds ? atof(seconds) : 3));
-    tcase_add_loop_test(many, processes_train_together, 0, few(2 * N(plans), N(plans)));
+    tcase_set_timeout(soak, 30 + (seconds ? atof(seconds) : SOAK_S));
+    tcase_add_loop_test(many, processes_train_together, 0, pick(2 * N(plans), N(plans), N(plans)));
     tcase_add_loop_test(many, processes_end_at_the_centre, 0, 4);
     tcase_add_loop_test(many, nan_is_left_out_and_healed, 0, 2);
     tcase_add_test(many, optimizer_state_is_kept_in_step);

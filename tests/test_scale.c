@@ -20,7 +20,8 @@ enum { RANKS = 128, MOST_MIB = 8192 };
 #else
 enum { RANKS = 1024, MOST_MIB = 2048 };
 #endif
-enum { ROUNDS = 20, FLOATS = 10000, PIECES = 3 /* of a vector */ };
+enum { FLOATS = 10000, PIECES = 3 /* of a vector */ };
+#define ROUNDS pick(20, 6, 6)
 enum { HUB_PIECES = 5 /* of a vector that a hub owns */ };
 enum { THERE, COME, STAR };     /* from the start; they come; and to a hub, the last rank */
 
@@ -123,14 +124,14 @@ static double cpu_s(void)
 static void test_figures(const struct simulated *world, uint64_t turns, int pieces)
 {
     struct simulated_figures figures = simulated_figures(world);
-    uint64_t others = RANKS - 1;
+    uint64_t others = RANKS - 1, rounds = (uint64_t)ROUNDS;
 
     ck_assert_uint_le(figures.messages,
-                      others * (ROUNDS * (2 * (uint64_t)pieces + WORDS) + COMING));
+                      others * (rounds * (2 * (uint64_t)pieces + WORDS) + COMING));
     ck_assert_uint_le(figures.bytes,
-                      others * ((2 * ROUNDS + 1) * FLOATS * sizeof(float) +
-                                (ROUNDS * WORDS + COMING) * WORD_MOST + RANKS * LISTED));
-    ck_assert_uint_le(turns, others * (ROUNDS * TURNS + 2 * COMING));
+                      others * ((2 * rounds + 1) * FLOATS * sizeof(float) +
+                                (rounds * WORDS + COMING) * WORD_MOST + RANKS * LISTED));
+    ck_assert_uint_le(turns, others * (rounds * TURNS + 2 * COMING));
 }
 
 START_TEST(a_thousand_ranks_need_few_messages)

@@ -150,12 +150,15 @@ static const struct {
 
 enum { N_LINKS = sizeof links / sizeof *links };
 
+/* An odd step that 3 does not divide: seeds choose among two and three kinds. */
+#define SEEDS_APART ((uint64_t)pick(1, 5, 7))
+
 static const int groups[][2] = {{2, 1}, {3, 1}, {8, 1}, {4, 2}, {7, 3}};
 
 START_TEST(sums_are_exact)
 {
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
-        for (uint64_t seed = 1; seed <= 3; seed += (uint64_t)FEWER) {
+        for (uint64_t seed = 1; seed <= 3; seed += (uint64_t)pick(1, 2, 3)) {
             static struct sums s;
             double slow[MOST] = {1, 1, 2.5, 1, 0.5, 1, 1, 4};
             struct simulation_options o = {
@@ -186,7 +189,7 @@ START_TEST(all_end_with_the_same_bits)
 {
     static const char *const plans[] = {"shadow-easgd,hot=0", "shadow-ma,hot=0,wire=q8",
                                         "ma,hot=0,wire=bf16"};
-    for (uint64_t seed = 1; seed <= 12; seed += (uint64_t)FEWER) {
+    for (uint64_t seed = 1; seed <= 12; seed += SEEDS_APART) {
         static struct sums s;
         struct simulation_options o = {
             .plan = plans[seed % 3], .trainers = 5, .rows_part = PART,
@@ -290,7 +293,7 @@ END_TEST
 /* Survivors have the same rows: all of their own updates, and of the dead one's those that came. */
 START_TEST(a_dead_machine_leaves_the_others_alike)
 {
-    for (uint64_t seed = 1; seed <= 12; seed += (uint64_t)FEWER) {
+    for (uint64_t seed = 1; seed <= 12; seed += SEEDS_APART) {
         static struct sums s;
         uint64_t die[4] = {0, 11 + seed * 3, seed % 2 ? 0 : 30, 0};
         struct simulation_options o = {

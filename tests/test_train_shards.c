@@ -1064,14 +1064,11 @@ START_TEST(the_best_model_has_its_shards)
 }
 END_TEST
 
-/* Sanitizers make each several times as long: there are fewer of a kind, and under
- * ThreadSanitizer only those with threads that it has not seen elsewhere. */
-#if defined __SANITIZE_THREAD__
-enum { SLOW = true, THREADS_ALONE = true };
-#elif defined __SANITIZE_ADDRESS__
-enum { SLOW = true, THREADS_ALONE = false };
+/* Under ThreadSanitizer only those with threads that it has not seen elsewhere. */
+#ifdef __SANITIZE_THREAD__
+enum { THREADS_ALONE = true };
 #else
-enum { SLOW = false, THREADS_ALONE = false };
+enum { THREADS_ALONE = false };
 #endif
 
 int main(void)
@@ -1098,16 +1095,14 @@ int main(void)
     tcase_add_test(grown, less_memory_is_told);
     tcase_add_test(grown, info_tells_of_collisions);
     tcase_add_checked_fixture(coming, set_up, remove_folder);
-    tcase_add_loop_test(coming, hosts_come_and_leave, 0, SLOW ? 1 : 2);
-    tcase_add_loop_test(coming, a_host_dies_and_comes_again, 0, SLOW ? 1 : 2);
+    tcase_add_loop_test(coming, hosts_come_and_leave, 0, few(2, 1));
+    tcase_add_loop_test(coming, a_host_dies_and_comes_again, 0, few(2, 1));
     tcase_add_loop_test(coming, a_first_host_that_comes_again_knows_whose_the_file_is, 0,
-                        SLOW ? 1 : 2);
-    if (!SLOW)
-        tcase_add_test(coming, a_rank_that_had_died_before_is_not_awaited);
-    if (!SLOW)
-        tcase_add_test(coming, a_late_host_is_the_first_one);
+                        few(2, 1));
+    tcase_add_loop_test(coming, a_rank_that_had_died_before_is_not_awaited, 0, few(1, 0));
+    tcase_add_loop_test(coming, a_late_host_is_the_first_one, 0, few(1, 0));
     tcase_add_checked_fixture(kills, set_up, remove_folder);
-    tcase_add_loop_test(kills, a_killed_run_goes_on, 0, SLOW ? 1 : 3);
+    tcase_add_loop_test(kills, a_killed_run_goes_on, 0, few(3, 1));
     tcase_add_checked_fixture(faults, set_up, remove_folder);
     tcase_add_test(faults, a_full_disk_on_one_host_is_told);
     tcase_add_loop_test(faults, a_torn_shard_is_not_gone_on_from, 0, 2);

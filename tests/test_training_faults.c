@@ -893,8 +893,8 @@ int main(void)
 {
     TCase *evals = new_case("evaluations", 120);
     tcase_add_checked_fixture(evals, setup_eval, remove_folder);
-    tcase_add_loop_test(evals, no_worker_waits_for_an_evaluation, 0, few(3, 2));
-    tcase_add_loop_test(evals, an_evaluation_is_of_when_it_began, 0, few(3, 2));
+    tcase_add_loop_test(evals, no_worker_waits_for_an_evaluation, 0, few(3, 1));
+    tcase_add_loop_test(evals, an_evaluation_is_of_when_it_began, 0, few(3, 1));
     tcase_add_test(evals, a_held_out_set_that_becomes_another);
     TCase *slow = new_case("slow", 180), *quick = new_case("quick", 60);
     tcase_add_checked_fixture(slow, setup_gate, remove_folder);

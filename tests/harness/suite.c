@@ -8,10 +8,17 @@
 #include <errno.h>
 #include <glob.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <unistd.h>
 
 pid_t suite_pid;
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+enum { UNDER_SANITIZER = true };
+#else
+enum { UNDER_SANITIZER = false };
+#endif
 
 static int remove_segments(void)
 {
@@ -29,15 +36,25 @@ static int remove_segments(void)
     return n;
 }
 
+int pick(int n, int without_sanitizers, int under_sanitizers)
+{
+    const char *asked = getenv("DESCANT_TESTS");
+    if (asked && strcmp(asked, "whole") == 0)
+        return n;
+    return UNDER_SANITIZER ? under_sanitizers : without_sanitizers;
+}
+
 int few(int n, int under_sanitizers)
 {
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-    const char *asked = getenv("DESCANT_TESTS");
-    return asked && strcmp(asked, "whole") == 0 ? n : under_sanitizers;
-#else
-    (void)under_sanitizers;
-    return n;
-#endif
+    return pick(n, n, under_sanitizers);
+}
+
+void add_thirds(TCase *to, const TTest *test, int n)
+{
+    static int turn;
+    int step = few(1, 3);
+    for (int i = turn++ % step; i < n; i += step)
+        tcase_add_loop_test(to, test, i, i + 1);
 }
 
 TCase *new_case(const char *name, int seconds)

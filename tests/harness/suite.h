@@ -12,12 +12,17 @@
 
 #define N(array) ((int)(sizeof(array) / sizeof *(array)))
 
-/* Sanitizers make each test several times as long, and what they look for is in the code
- * that a test reaches, not in how often it does. So there a loop over many moments or seeds
- * takes each FEWER-th of them, and a loop over n kinds only as many as few() is told. All of
- * them where DESCANT_TESTS is "whole" (make test-whole SAN=...), and without a sanitizer. */
-#define FEWER few(1, 7)
-int few(int n, int under_sanitizers);
+/* Of n kinds, moments or seeds as many as are to be tested. All n where DESCANT_TESTS is
+ * "whole" (make test-whole, also with SAN=...). Else fewer: what a sanitizer looks for is in
+ * the code that a test reaches, not in how often it does, and each test takes several times
+ * as long there. Without a sanitizer fewer, too, in programs that take long. */
+int pick(int n, int without_sanitizers, int under_sanitizers);
+int few(int n, int under_sanitizers);               /* pick(n, n, under_sanitizers) */
+#define FEWER pick(1, 3, 7)    /* a loop over many moments takes each FEWER-th of them */
+
+/* A loop test over the numbers below n, of which a sanitizer gets each third; which third is
+ * another one for each test, so that tests of the same kinds have them all together. */
+void add_thirds(TCase *to, const TTest *test, int n);
 
 TCase *new_case(const char *name, int seconds);     /* a test of it may take so long */
 
