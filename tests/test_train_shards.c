@@ -1063,12 +1063,10 @@ END_TEST
 
 /* Sanitizers make each several times as long: there are fewer of a kind, and under
  * ThreadSanitizer only those with threads that it has not seen elsewhere. */
-#if defined __SANITIZE_THREAD__
-enum { SLOW = true, THREADS_ALONE = true };
-#elif defined __SANITIZE_ADDRESS__
-enum { SLOW = true, THREADS_ALONE = false };
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
+enum { SLOW = true };
 #else
-enum { SLOW = false, THREADS_ALONE = false };
+enum { SLOW = false };
 #endif
 
 int main(void)

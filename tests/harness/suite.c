@@ -40,6 +40,11 @@ int few(int n, int under_sanitizers)
 #endif
 }
 
+int few_threads(int n, int under_thread_sanitizer)
+{
+    return THREADS_ALONE ? few(n, under_thread_sanitizer) : n;
+}
+
 TCase *new_case(const char *name, int seconds)
 {
     TCase *made = tcase_create(name);
