@@ -137,11 +137,13 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(filter-out $(if $(HAVE_TRAIN),,$(TR
 # ranks of one thread over the simulated link), and takes minutes over the ends of
 # training, whose code test_trainer runs under it, too. test_bsp_net starts ranks by mpirun, and the
 # MPI libraries crash under it; what its processes do over shm is in test_branch and test_post.
+# The rest of bsp and of segments has a thread in test_segment_storm alone, and ends of a star are of
+# one thread in test_tcp_star, of jobs with threads in test_hub.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,rules ruling outer_step options hostlist launcher hosts block vector data input formats report plan \
 	leases models loops wire wire_fabrics wire_jobs training_ends training_faults training_words told run_files resume scores shards distinct \
 	fabric members mpi mpi_errors mpi_jobs mpi_rounds joint link_contract tables tables_hot tables_parts tables_comings rows ledger ledger_words check hostile liars comings comings_rows \
-	comings_post comings_agree moves owners simulated simulated_faults simulation scale long_link bsp_net tls tls_strangers tcp_bytes secret),$(TESTS))
+	comings_post comings_agree moves owners bsp_control segment segment_faults segment_wild tcp_star simulated simulated_faults simulation scale long_link bsp_net tls tls_strangers tcp_bytes secret),$(TESTS))
 endif
 # Python is not a sanitizer's program; convergence has the code of test_fabric, many times as often.
 ifneq ($(SAN),)
@@ -165,7 +167,7 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell $(PKG_CONFIG) --cflags check)
 CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
 
-.PHONY: all python-libraries test test-whole test-slurm test-torch tests models faults faults-million mutations soak bench bench-cluster bench-quality bench-quality-bsp bench-peers chart examples demo \
+.PHONY: all python-libraries warnings test test-whole test-slurm test-torch tests models faults faults-million mutations soak bench bench-cluster bench-quality bench-quality-bsp bench-peers chart examples demo \
 	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
@@ -252,13 +254,18 @@ COMPUTING := $(addprefix $(B)/tests/,faults $(addprefix test_,convergence fabric
 $(B)/tests/%: TEST_FLAGS := -O0
 $(COMPUTING): TEST_FLAGS :=
 
-$(B)/tests/%: tests/%.c $(HARNESS) $(OBJECTS) Makefile
+# Of the archives each takes the files that it uses, and none of those whose sources it includes to
+# break their rules.
+INSIDE := $(B)/inside.a
+PARTS := $(HARNESS) $(INSIDE)
+$(B)/tests/%: tests/%.c $(PARTS) Makefile
 	@mkdir -p $(@D)
-	$(call say,CC)$(COMPILE) $(TEST_FLAGS) $(CHECK_FLAGS) -Itests $< $(HARNESS) $(filter-out $(INSIDE),$(OBJECTS)) $(BESIDE) \
-		$(CHECK_LIBS) $(LIBS) $(LDFLAGS) -o $@
+	$(call say,CC)$(COMPILE) $(TEST_FLAGS) $(CHECK_FLAGS) -Itests $(CALLED_FLAGS) $< $(BESIDE) \
+		-Wl,--start-group $(PARTS) -Wl,--end-group $(CHECK_LIBS) $(CALLED_LIBS) $(LIBS) $(LDFLAGS) -o $@
 
-# What tests share: of the archive each takes the files that it uses.
 $(HARNESS): $(HARNESS_OBJECTS)
+$(INSIDE): $(OBJECTS)
+$(HARNESS) $(INSIDE):
 	@rm -f $@
 	@$(AR) rcs $@ $^
 
@@ -272,8 +279,6 @@ $(B)/harness/%.o: tests/%.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests -c $< -o $@
 
-# Includes the sources, to break their rules.
-$(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _aside.o _epoch.o _round.o _state.o _word.o)
 $(addprefix $(B)/tests/test_,hosts run hub): $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(addprefix $(B)/tests/test_,hosts run hub): BESIDE := $(HOSTS_OBJECTS) $(HOSTS_NEED)
 $(B)/tests/test_comings $(B)/tests/test_comings_agree: $(B)/tests/faults
@@ -288,11 +293,15 @@ $(B)/tests/test_bsp: | $(B)/examples/bsp/logistic
 $(B)/tests/test_cli: | $(PROGRAM) $(BENCH)
 
 # These call the programs as functions.
-CALLED := $(CLI_OBJECTS) $(filter-out %/main.o,$(BENCH_OBJECTS)) $(TRAIN_OBJECTS) $(OBJECTS)
-$(addprefix $(B)/tests/test_,cli secret) $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(HARNESS) $(CALLED) Makefile
-	@mkdir -p $(@D)
-	$(call say,CC)$(COMPILE) $(TEST_FLAGS) $(CHECK_FLAGS) -Itests -Ibench/program $< $(HARNESS) $(CALLED) \
-		$(CHECK_LIBS) $(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
+CALLED := $(B)/called.a
+$(CALLED): $(CLI_OBJECTS) $(filter-out %/main.o,$(BENCH_OBJECTS)) $(TRAIN_OBJECTS)
+	@rm -f $@
+	@$(AR) rcs $@ $^
+CALLERS := $(addprefix $(B)/tests/test_,cli secret) $(TRAIN_TESTS:%.c=$(B)/%)
+$(CALLERS): $(CALLED)
+$(CALLERS): PARTS += $(CALLED)
+$(CALLERS): CALLED_LIBS = $(TRAIN_LIBS)
+$(CALLERS): CALLED_FLAGS := -Ibench/program
 
 # Looks at OpenBLAS itself.
 $(B)/tests/test_learning: LDFLAGS += $(shell $(PKG_CONFIG) --libs openblas)
@@ -413,6 +422,11 @@ chart: setup $(B)/venv/torch
 
 # tests/cluster/ranks starts an example
 tests: $(TESTS) $(if $(SAN),,$(B)/examples/hello)
+
+# What another compiler says of the tests, too, without programs: make warnings CC=clang WERROR=1
+warnings: all
+	@printf '%s\n' $(filter-out tests/fuzz_%,$(wildcard tests/*.c tests/harness/*.c)) | xargs -P $$(nproc) -n 8 \
+		$(filter-out -MMD -MP,$(COMPILE)) $(CHECK_FLAGS) -Itests -Ibench/program -fsyntax-only
 
 # Seeded schedules of deaths, cuts, pauses and comings (tests/faults.c): make faults SEEDS=1-3000. A
 # million of them take an hour of two cores.

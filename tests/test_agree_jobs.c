@@ -400,11 +400,13 @@ END_TEST
 int main(int argc, char **argv)
 {
     TCase *all = tcase_create("jobs");
-    tcase_add_loop_test(all, every_plan_agrees, 0, FABRICS * PLANS);
+    tcase_add_loop_test(all, every_plan_agrees, few_threads(0, PLANS - 2),
+                        few_threads(FABRICS * PLANS, PLANS + 2));
     tcase_add_loop_test(all, a_giver_that_cannot_give_holds_nobody_up, 0, FABRICS);
     tcase_add_test(all, who_has_the_result_need_not_poll);
     tcase_add_loop_test(all, a_shadow_plan_is_not_stalled, 0, FABRICS);
-    tcase_add_loop_test(all, a_death_in_an_open_agreement, 0, 2 * FABRICS);
+    tcase_add_loop_test(all, a_death_in_an_open_agreement, few_threads(0, 1),
+                        few_threads(2 * FABRICS, 3));
     tcase_add_loop_test(all, deaths_at_any_moment, 0, FABRICS);
     tcase_add_loop_test(all, ranks_of_mpi_agree, 0, MPI_RUN);
     return run_mpi(argc, argv, parts, sizeof parts / sizeof *parts, all);

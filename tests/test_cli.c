@@ -345,10 +345,10 @@ END_TEST
 int main(void)
 {
     TCase *all = new_case("cli", 60);
-    tcase_add_loop_test(all, bad_use_is_said, 0, N_BAD);
+    tcase_add_loop_test(all, bad_use_is_said, 0, few_threads(N_BAD, 0));
     tcase_add_test(all, help_and_version);
     tcase_add_test(all, help_knows_commands);
-    tcase_add_loop_test(all, bench_is_a_program_beside_this_one, 0, N_BENCHES);
+    tcase_add_loop_test(all, bench_is_a_program_beside_this_one, 0, few_threads(N_BENCHES, 0));
     tcase_add_test(all, a_little_stack_is_refused);
     tcase_add_test(all, output_that_is_lost_is_a_failure);
     tcase_add_test(all, info_names_the_fabrics);
@@ -357,6 +357,6 @@ int main(void)
     tcase_add_test(all, ratios_of_pairs_in_two_orders);
     tcase_add_test(all, trainers_give_results_or_end_the_run);
     tcase_add_loop_test(all, benchmarks_run, 0, N_BENCHMARKS);
-    tcase_add_test(all, overlap_keeps_a_round_that_is_longer_than_a_run);
+    tcase_add_loop_test(all, overlap_keeps_a_round_that_is_longer_than_a_run, 0, few_threads(1, 0));
     return run_cases(all, NULL);
 }

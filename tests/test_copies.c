@@ -1105,7 +1105,8 @@ END_TEST
 int main(void)
 {
     TCase *kept = new_case("kept", 60), *pushes = new_case("pushes", 60),
-          *ranks = new_case("ranks", 60), *liars = new_case("liars", 60);
+          *threads = new_case("threads", 60), *ranks = new_case("ranks", 60),
+          *liars = new_case("liars", 60);
 
     tcase_add_loop_test(kept, what_a_fetch_does_with_a_row, 0, 3);
     tcase_add_test(kept, a_clock_that_was_read_early_makes_nothing_old);
@@ -1118,7 +1119,7 @@ int main(void)
     tcase_add_test(pushes, too_many_pushes_spoil_a_copy);
     tcase_add_test(pushes, gradients_that_are_not_finite_leave_copies_alone);
     tcase_add_test(pushes, without_memory_there_are_no_copies);
-    tcase_add_test(pushes, threads_read_what_they_have_pushed);
+    tcase_add_test(threads, threads_read_what_they_have_pushed);
     tcase_add_test(ranks, owners_are_asked_past_copies);
     tcase_add_loop_test(ranks, ranks_read_exactly_their_own_pushes, 0, few(SEEDS, 2));
     tcase_add_loop_test(ranks, others_see_pushes_within_an_age, 0, few(SEEDS, 2));
@@ -1129,5 +1130,6 @@ int main(void)
     tcase_add_test(ranks, fetches_without_memory_fail_alone);
     tcase_add_test(liars, a_record_of_another_length_is_refused);
     tcase_add_loop_test(liars, what_is_no_ask_for_copies_is_refused, 0, 7);
-    return run_cases(kept, pushes, ranks, liars, NULL);
+    return THREADS_ALONE ? run_cases(threads, NULL)
+                         : run_cases(kept, pushes, threads, ranks, liars, NULL);
 }

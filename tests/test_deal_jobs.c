@@ -429,12 +429,12 @@ int main(int argc, char **argv)
 {
     TCase *all = tcase_create("jobs");
     tcase_set_timeout(all, 120);
-    tcase_add_loop_test(all, each_item_is_done_once, 0, few(PLANS, 3));
-    tcase_add_loop_test(all, threads_that_wait_for_each_other_end, 0, few(4, 2));
-    tcase_add_loop_test(all, one_that_stops_early_holds_nobody_up, 0, 2);
-    tcase_add_loop_test(all, what_a_dead_one_had_is_done, 0, few(8, 2));
-    tcase_add_loop_test(all, each_unit_is_spent_once, 0, few(3, 2));
-    tcase_add_loop_test(all, deaths_and_comings, 0, 2);
+    tcase_add_loop_test(all, each_item_is_done_once, 0, few(PLANS, few_threads(3, 2)));
+    tcase_add_loop_test(all, threads_that_wait_for_each_other_end, 0, few(4, few_threads(2, 1)));
+    tcase_add_loop_test(all, one_that_stops_early_holds_nobody_up, 0, few_threads(2, 1));
+    tcase_add_loop_test(all, what_a_dead_one_had_is_done, 0, few(8, few_threads(2, 1)));
+    tcase_add_loop_test(all, each_unit_is_spent_once, 0, few(3, few_threads(2, 1)));
+    tcase_add_loop_test(all, deaths_and_comings, 0, few_threads(2, 1));
     tcase_add_test(all, a_late_one_gets_its_share);
     tcase_add_test(all, one_machine_deals_nothing);
 #ifndef __SANITIZE_THREAD__

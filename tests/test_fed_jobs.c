@@ -473,7 +473,7 @@ END_TEST
 int main(int argc, char **argv)
 {
     TCase *all = tcase_create("jobs");
-    tcase_add_loop_test(all, each_item_is_done_once, 0, few(PLANS, 3));
+    tcase_add_loop_test(all, each_item_is_done_once, 0, few(PLANS, few_threads(3, 2)));
     tcase_add_loop_test(all, each_item_is_done_once_in_a_star, 0, few(2, 1));
     tcase_add_loop_test(all, what_a_dead_one_had_is_done, few(0, 1), few(3, 2));
     tcase_add_test(all, what_is_in_the_model_is_not_sent_again);
@@ -481,7 +481,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(all, the_reader_s_death_ends_the_input, few(0, 1), few(3, 2));
     tcase_add_test(all, a_pipe_that_rests_is_waited_for);
     tcase_add_loop_test(all, the_reader_s_memory_is_bounded, few(0, 1), 2);
-    tcase_add_test(all, a_plan_whose_rounds_are_rare_goes_on);
+    tcase_add_loop_test(all, a_plan_whose_rounds_are_rare_goes_on, 0, few_threads(1, 0));
     tcase_add_test(all, bad_calls_are_refused);
 #ifndef __SANITIZE_THREAD__
     tcase_add_loop_test(all, ranks_of_mpi_get_bytes, 0, LIBRARIES_RUN);

@@ -423,8 +423,8 @@ int main(void)
 {
     TCase *all = new_case("hub", 120);
 
-    tcase_add_loop_test(all, a_hub_serves_all, 0, few(N(cases), 7));
-    tcase_add_loop_test(all, a_hub_is_killed, few(0, 3), few(N(cases), 6));
+    tcase_add_loop_test(all, a_hub_serves_all, 0, few(N(cases), few_threads(7, 4)));
+    tcase_add_loop_test(all, a_hub_is_killed, few(0, 3), few(N(cases), few_threads(6, 5)));
     tcase_add_test(all, a_trainer_is_killed);
     tcase_add_loop_test(all, all_are_killed, 0, few(4, 1));
     tcase_add_test(all, a_file_that_is_torn_is_refused);

@@ -238,6 +238,6 @@ int main(void)
     tcase_add_test(tests, small_numbers_are_flushed);
     tcase_add_loop_test(tests, two_threads_share_parameters, 0, N(threaded));
     tcase_add_test(tests, threads_of_their_own_give_the_same);
-    tcase_add_loop_test(tests, training_reaches_the_best, 0, N(planted));
+    tcase_add_loop_test(tests, training_reaches_the_best, 0, few_threads(N(planted), 0));
     return run_cases(tests, NULL);
 }

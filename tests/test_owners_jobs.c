@@ -13,7 +13,7 @@
 #include <math.h>
 #include <pthread.h>
 
-enum { MOST = 4, ROWS = 3000, WIDTH = 5, BATCH = 700, THREADS = 3 };
+enum { MOST = 4, ROWS = 3000, WIDTH = 5, BATCH = THREADS_ALONE ? 400 : 700, THREADS = 3 };
 
 static struct owners_page {
     _Atomic int pushed[ROWS], steps[MOST];
@@ -819,32 +819,26 @@ START_TEST(a_star_has_no_owners)
 }
 END_TEST
 
-/* Sanitizers make each several times as long: there are fewer of a kind. */
-#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
-enum { SLOW = true, MOVINGS = 1, DEATHS = 1 };
-#else
-enum { SLOW = false, MOVINGS = 2, DEATHS = 2 };
-#endif
-
 int main(void)
 {
     const char *many = getenv("MOVES_MANY");
-    int movings = many ? atoi(many) : MOVINGS, deaths = many ? atoi(many) : DEATHS;
+    int movings = many ? atoi(many) : few(2, 1);
+    int deaths = many ? atoi(many) : few(2, 1);
     TCase *jobs = new_case("jobs", 120), *moving = new_case("moves", 120),
           *refused = new_case("refused", 60);
 
     steps = few(60, 20);
     find_self();
-    tcase_add_loop_test(jobs, all_that_is_pushed_arrives_once, SLOW ? 4 : 0, SLOW ? 12 : few(20, 12));
+    tcase_add_loop_test(jobs, all_that_is_pushed_arrives_once, few_threads(0, 9), few(20, 12));
     tcase_add_test(jobs, a_table_that_grows_is_parted_by_shares);
-    tcase_add_loop_test(jobs, copies_lose_nothing, SLOW ? 3 : 0, SLOW ? 6 : few(8, 6));
+    tcase_add_loop_test(jobs, copies_lose_nothing, few_threads(0, 3), few(8, few_threads(6, 5)));
     tcase_add_test(jobs, one_that_comes_late_owns_none);
-    tcase_add_loop_test(jobs, an_owner_that_closes_early_ends_it_for_all, 0, 2);
+    tcase_add_loop_test(jobs, an_owner_that_closes_early_ends_it_for_all, 0, few_threads(2, 1));
     tcase_add_test(jobs, one_without_rows_parts_alone);
     tcase_add_loop_test(jobs, an_owner_that_is_killed_ends_it_for_all, 0, few(3, 1));
     tcase_add_loop_test(jobs, a_trainer_that_is_killed_leaves_a_table_that_grows, 0, few(3, 1));
     tcase_add_test(refused, a_table_that_grows_has_rows_of_any_number);
-    tcase_add_loop_test(jobs, what_is_settled_is_in_the_rows, 0, 2);
+    tcase_add_loop_test(jobs, what_is_settled_is_in_the_rows, 0, few_threads(2, 1));
     tcase_add_loop_test(moving, rows_go_where_ranks_are, 0, movings);
     tcase_add_loop_test(moving, replicas_take_the_rows_of_one_that_is_killed, 1, 1 + deaths);
     tcase_add_test(refused, rows_that_cannot_move_are_refused);

@@ -191,15 +191,18 @@ START_TEST(bad_lines_have_their_numbers)
     struct train_options o = of_job();
     FILE *in = fopen(clicks, "r"), *out;
     static char line[4096], path[128];
+    char where[32];
+    enum { BAD_LINE = ROWS * 3 / 4 };
     snprintf(path, sizeof path, "%s.bad", clicks);
     out = fopen(path, "w");
     for (int k = 1; fgets(line, sizeof line, in); k++)
-        fputs(k == 15000 ? "1\t2\n" : line, out);
+        fputs(k == BAD_LINE ? "1\t2\n" : line, out);
     fclose(in);
     fclose(out);
     begin_all(&o, write_pipe(path, 1, 0));
     ck_assert_double_eq(end_all(-1), ROWS - 1);
-    says("stdin:15000: ");
+    snprintf(where, sizeof where, "stdin:%d: ", BAD_LINE);
+    says(where);
 }
 END_TEST
 
@@ -259,14 +262,14 @@ int main(void)
     make_clicks();
     tcase_add_checked_fixture(runs, set_up_training, remove_folder);
     tcase_add_checked_fixture(deaths, set_up_training, remove_folder);
-    tcase_add_loop_test(runs, all_hosts_train_the_pipe, few(0, 1), few(PLANS, 3));
+    tcase_add_loop_test(runs, all_hosts_train_the_pipe, few(0, 1), few(PLANS, few_threads(3, 2)));
     tcase_add_loop_test(runs, a_compressed_pipe, few(0, 1), 2);
     tcase_add_test(runs, a_limit_is_exact);
     tcase_add_test(runs, a_resumed_run_trains_the_next_pipe);
     tcase_add_test(runs, patience_ends_all);
     tcase_add_test(runs, bad_lines_have_their_numbers);
-    tcase_add_loop_test(deaths, a_receiver_is_killed, 0, 2);
-    tcase_add_loop_test(deaths, the_reader_is_killed, 0, 2);
+    tcase_add_loop_test(deaths, a_receiver_is_killed, 0, few_threads(2, 1));
+    tcase_add_loop_test(deaths, the_reader_is_killed, few_threads(0, 1), 2);
     tcase_add_test(deaths, the_reader_leaves);
     return run_cases(runs, deaths, NULL);
 }

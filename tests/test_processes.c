@@ -512,16 +512,17 @@ int main(void)
     TCase *many = new_case("processes", 60), *soak = tcase_create("soak");
     const char *seconds = getenv("DESCANT_SOAK_S");
     tcase_set_timeout(soak, 30 + (seconds ? atof(seconds) : SOAK_S));
-    tcase_add_loop_test(many, processes_train_together, 0, pick(2 * N(plans), N(plans), N(plans)));
-    tcase_add_loop_test(many, processes_end_at_the_centre, 0, 4);
+    tcase_add_loop_test(many, processes_train_together, few_threads(0, 2),
+                        pick(2 * N(plans), N(plans), few_threads(N(plans), 10)));
+    tcase_add_loop_test(many, processes_end_at_the_centre, few_threads(0, 1), few_threads(4, 3));
     tcase_add_loop_test(many, nan_is_left_out_and_healed, 0, 2);
     tcase_add_test(many, optimizer_state_is_kept_in_step);
     tcase_add_test(many, waits_answers_while_a_call_waits);
     tcase_add_test(many, detached_values_stay_in_the_mean);
     tcase_add_loop_test(many, memory_outlives_its_job, 0, 2);
     tcase_add_test(many, missing_trainers_are_a_timeout);
-    tcase_add_loop_test(many, a_killed_trainer_is_not_missed, 0, few(5, 2));
-    tcase_add_loop_test(many, a_late_joiner_gets_the_state, 0, few(7, 3));
-    tcase_add_loop_test(soak, killed_at_random, 0, few(4, 2));
+    tcase_add_loop_test(many, a_killed_trainer_is_not_missed, 0, few(5, few_threads(2, 1)));
+    tcase_add_loop_test(many, a_late_joiner_gets_the_state, 0, few(7, few_threads(3, 1)));
+    tcase_add_loop_test(soak, killed_at_random, 0, few(4, few_threads(2, 1)));
     return run_cases(many, soak, NULL);
 }

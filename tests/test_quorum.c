@@ -348,9 +348,10 @@ int main(int argc, char **argv)
         return train(argv[2], -1);
     }
     find_modules();
-    tcase_add_loop_test(slow, the_slow_hold_up_nobody, 0, (1 + OVER_MPI) * N(cases));
+    tcase_add_loop_test(slow, the_slow_hold_up_nobody, few_threads(0, 3),
+                        few_threads((1 + OVER_MPI) * N(cases), 8));
     tcase_add_loop_test(slow, the_slow_end_too, 0, (1 + OVER_MPI) * 2);
     tcase_add_loop_test(pauses, pauses_lose_no_work, 0,
-                        PAUSED + OVER_MPI * PAUSED_OVER_MPI);
+                        few_threads(PAUSED + OVER_MPI * PAUSED_OVER_MPI, 2));
     return run_cases(slow, pauses, NULL);
 }

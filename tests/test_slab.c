@@ -706,7 +706,8 @@ END_TEST
 
 int main(void)
 {
-    TCase *alone = new_case("alone", 60), *beside = new_case("beside", 60);
+    TCase *alone = new_case("alone", 60), *threads = new_case("threads", 60),
+          *beside = new_case("beside", 60);
 
     tcase_add_loop_test(alone, random_operations_are_those_of_a_map, 0, 4);
     tcase_add_test(alone, growth_is_in_small_moves);
@@ -717,10 +718,10 @@ int main(void)
     tcase_add_loop_test(alone, rows_are_admitted_by_chance, 0, 2);
     tcase_add_loop_test(alone, a_copy_has_the_rows_of_its_stripe, 0, 4);
     tcase_add_test(alone, a_copy_of_chosen_rows_is_bounded);
-    tcase_add_test(beside, no_thread_sees_another_rows_values);
+    tcase_add_test(threads, no_thread_sees_another_rows_values);
     tcase_add_loop_test(beside, a_lock_whose_owner_died_is_taken, 0, 3);
     tcase_add_test(beside, a_process_that_is_killed_harms_no_other);
     tcase_add_test(beside, one_process_prepares_the_block);
     tcase_add_test(beside, one_that_prepares_is_waited_for);
-    return run_cases(alone, beside, NULL);
+    return THREADS_ALONE ? run_cases(threads, NULL) : run_cases(alone, threads, beside, NULL);
 }

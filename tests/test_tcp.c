@@ -867,9 +867,9 @@ int main(void)
     TCase *secrets = cases("secrets"), *silent = cases("silent"), *refused = cases("refused");
     TCase *strange = cases("strange"), *crowd = cases("crowd"), *parts = cases("parts");
 
-    tcase_add_loop_test(trains, each_plan_trains, 0, few(PLANS, 3));
-    tcase_add_loop_test(deaths, a_death_stops_nobody, few(0, 3), few(PLANS - 1, 6));
-    tcase_add_loop_test(parts, who_parts_leaves_its_work, few(0, 6), few(PLANS, 8));
+    tcase_add_loop_test(trains, each_plan_trains, 0, few(PLANS, few_threads(3, 2)));
+    tcase_add_loop_test(deaths, a_death_stops_nobody, few(0, 3), few(PLANS - 1, few_threads(6, 5)));
+    tcase_add_loop_test(parts, who_parts_leaves_its_work, few(0, 6), few(PLANS, few_threads(8, 7)));
     tcase_add_loop_test(deaths, of_two_either_may_die, 0, few(2, 1));
     tcase_add_loop_test(late, ranks_come_late, 0, few(3, 1));
     tcase_add_test(late, an_address_is_enough);

@@ -380,18 +380,18 @@ int main(void)
         tcase_add_checked_fixture(cases[k], set_up_training, remove_folder);
         tcase_set_timeout(cases[k], 300);
     }
-    tcase_add_loop_test(counts, each_example_is_in_one_gradient, 0, N_RUNS);
+    tcase_add_loop_test(counts, each_example_is_in_one_gradient, 0, few_threads(N_RUNS, 2));
     tcase_add_test(counts, a_superstep_is_a_step_by_the_mean);
     tcase_add_test(counts, stale_gradients_are_refused_and_told);
     tcase_add_test(counts, staleness_is_told);
     tcase_add_test(counts, a_run_goes_on_from_its_checkpoint);
     tcase_add_test(counts, it_is_evaluated_meanwhile);
-    tcase_add_loop_test(deaths, the_others_go_on, 0, 2);
-    tcase_add_loop_test(deaths, a_signal_ends_in_good_order, 0, 2);
+    tcase_add_loop_test(deaths, the_others_go_on, 0, few_threads(2, 1));
+    tcase_add_loop_test(deaths, a_signal_ends_in_good_order, 0, few_threads(2, 1));
     tcase_add_test(deaths, a_killed_run_is_resumed);
     tcase_add_test(deaths, a_checkpoint_has_what_was_given);
     tcase_add_test(deaths, a_model_that_breaks_is_named);
-    tcase_add_loop_test(words, what_cannot_be_is_said, 0, N(refused));
+    tcase_add_loop_test(words, what_cannot_be_is_said, 0, few_threads(N(refused), 0));
     tcase_add_test(words, a_job_is_told_what_to_use_instead);
     make_clicks();
     return run_cases(counts, deaths, words, NULL);

@@ -508,7 +508,7 @@ int main(void)
     tcase_add_test(tests, only_waits_deepen);
     tcase_add_test(tests, a_new_depth_is_judged_by_its_own_batches);
     tcase_add_test(tests, rows_that_wait_are_asked_for_later);
-    tcase_add_loop_test(tests, one_trainer_has_the_same_bits, 0, few(N(alone), 1));
+    tcase_add_loop_test(tests, one_trainer_has_the_same_bits, 0, few(N(alone), few_threads(1, 0)));
     tcase_add_loop_test(tests, trainers_of_a_machine, 0, few(2, 1));
     tcase_add_test(tests, tables_grow);
     tcase_add_test(tests, what_cannot_be_is_said);
@@ -516,8 +516,8 @@ int main(void)
     tcase_add_test(tests, no_row_is_too_wide_to_move);
     tcase_add_test(tests, shares_are_read_as_the_library_reads_them);
     tcase_add_loop_test(tests, hosts_train_one_model, few(0, 1), few(N(plans), 3));
-    tcase_add_loop_test(tests, hosts_choose_alike, 0, few(2, 1));
-    tcase_add_loop_test(tests, hosts_that_choose_otherwise_are_told_what_to_give, 0, 2);
+    tcase_add_loop_test(tests, hosts_choose_alike, 0, few(2, few_threads(1, 0)));
+    tcase_add_loop_test(tests, hosts_that_choose_otherwise_are_told_what_to_give, 0, few_threads(2, 1));
     tcase_add_test(tests, shares_for_ranks_that_are_not_there);
     tcase_add_test(tests, an_owner_that_is_killed_ends_the_job);
     tcase_add_test(tests, all_end_when_one_is_told_to);

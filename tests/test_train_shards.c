@@ -1064,13 +1064,6 @@ START_TEST(the_best_model_has_its_shards)
 }
 END_TEST
 
-/* Under ThreadSanitizer only those with threads that it has not seen elsewhere. */
-#ifdef __SANITIZE_THREAD__
-enum { THREADS_ALONE = true };
-#else
-enum { THREADS_ALONE = false };
-#endif
-
 int main(void)
 {
     find_self();

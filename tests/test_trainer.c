@@ -358,7 +358,7 @@ START_TEST(few_bad_lines_stop_it_too)
         fputs("this is no click\n", out);
     fclose(out);
     o.trainers = 3;
-    for (int k = 0; k < 10; k++) {
+    for (int k = 0; k < few(10, 3); k++) {
         ck_assert_int_eq(train(&o, &r), 1);
         says("100 of 100 lines are bad, more than 1 %");
     }
@@ -584,26 +584,27 @@ int main(void)
     tcase_add_checked_fixture(deaths, set_up_training, remove_folder);
     tcase_add_checked_fixture(ends, set_up_training, remove_folder);
     tcase_add_checked_fixture(use, set_up_training, remove_folder);
-    tcase_add_loop_test(plans, each_example_is_trained_once, few(0, N_RUNS / 2), N_RUNS);
-    tcase_add_loop_test(plans, the_log_tells_of_all_examples, 0, 3);
+    tcase_add_loop_test(plans, each_example_is_trained_once,
+                        few(0, few_threads(N_RUNS / 2, N_RUNS - 5)), N_RUNS);
+    tcase_add_loop_test(plans, the_log_tells_of_all_examples, few_threads(0, 2), 3);
     tcase_add_test(plans, the_limit_is_exact);
     tcase_add_test(plans, epochs_go_over_the_data_again);
-    tcase_add_loop_test(deaths, the_rest_is_trained_by_the_others, 0, 2);
+    tcase_add_loop_test(deaths, the_rest_is_trained_by_the_others, 0, few_threads(2, 1));
     tcase_add_loop_test(deaths, a_signal_ends_in_good_order, 0, 2);
     tcase_add_loop_test(deaths, a_killed_run_is_resumed, 0, few(3, 1));
     tcase_add_loop_test(deaths, trainers_meet_by_themselves, 0, 2);
-    tcase_add_loop_test(ends, divergence_names_the_tensor, 0, 2);
+    tcase_add_loop_test(ends, divergence_names_the_tensor, 0, few_threads(2, 1));
     tcase_add_test(ends, a_checkpoint_that_cannot_be_written);
     tcase_add_test(ends, a_full_disk_keeps_the_last_checkpoint);
     tcase_add_test(ends, a_checkpoint_of_another_model_is_refused);
     tcase_add_test(ends, bad_data_stops_the_run);
     tcase_add_test(ends, few_bad_lines_stop_it_too);
-    tcase_add_loop_test(ends, patience_ends_early, 0, 2);
-    tcase_add_loop_test(ends, tables_learn_alone, 0, 2);
+    tcase_add_loop_test(ends, patience_ends_early, few_threads(0, 1), 2);
+    tcase_add_loop_test(ends, tables_learn_alone, 0, few_threads(2, 0));
     tcase_add_test(use, eval_and_predict_use_the_checkpoint);
     tcase_add_test(use, eval_reads_what_it_is_told);
     tcase_add_test(use, a_config_file_has_the_same_names);
-    tcase_add_loop_test(use, bad_use_is_said, 0, N_BAD);
+    tcase_add_loop_test(use, bad_use_is_said, 0, few_threads(N_BAD, 0));
     make_clicks();
     return run_cases(plans, deaths, ends, use, NULL);
 }

@@ -57,6 +57,11 @@ void add_thirds(TCase *to, const TTest *test, int n)
         tcase_add_loop_test(to, test, i, i + 1);
 }
 
+int few_threads(int n, int under_thread_sanitizer)
+{
+    return THREADS_ALONE ? few(n, under_thread_sanitizer) : n;
+}
+
 TCase *new_case(const char *name, int seconds)
 {
     TCase *made = tcase_create(name);

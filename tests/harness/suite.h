@@ -6,6 +6,7 @@
 
 /* with what each program uses */
 #include <check.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,6 +24,17 @@ int few(int n, int under_sanitizers);               /* pick(n, n, under_sanitize
 /* A loop test over the numbers below n, of which a sanitizer gets each third; which third is
  * another one for each test, so that tests of the same kinds have them all together. */
 void add_thirds(TCase *to, const TTest *test, int n);
+
+/* few() for kinds of threads: AddressSanitizer, which is faster, has all n of them. */
+int few_threads(int n, int under_thread_sanitizer);
+
+/* ThreadSanitizer has nothing to say to tests of one thread: where they take long, a program
+ * leaves them out there. */
+#ifdef __SANITIZE_THREAD__
+enum { THREADS_ALONE = true };
+#else
+enum { THREADS_ALONE = false };
+#endif
 
 TCase *new_case(const char *name, int seconds);     /* a test of it may take so long */
 
