@@ -318,6 +318,12 @@ struct turned {
 
 #define UNTOUCHED 12345.0f
 
+static void fill(float *g, size_t n, float with)
+{
+    for (size_t k = 0; k < n; k++)
+        g[k] = with;
+}
+
 static const float *needed(void *of)
 {
     struct turned *t = of;
@@ -374,8 +380,7 @@ START_TEST(rows_turn_in_the_middle_of_a_pass)
         for (size_t r = 0; r < rows->n; r++)
             memcpy(block + r * width, a.tables + rows->rows[r] * width, width * sizeof *block);
         turned.block = block;
-        for (size_t i = 0; i < n; i++)
-            g[i] = UNTOUCHED;
+        fill(g, n, UNTOUCHED);
         double loss = model_gradient(b.work, a.w, NULL, now, g, NULL);
         double as = model_gradient(a.work, a.w, a.tables, now, g + n, NULL);
         ck_assert(loss >= as && loss <= as);
@@ -387,6 +392,7 @@ START_TEST(rows_turn_in_the_middle_of_a_pass)
             ck_assert(work_ahead(b.work, turned.next));
     }
     turned.block = NULL;            /* they are not to be had: the pass ends all the same */
+    fill(g, n, UNTOUCHED);
     model_gradient(b.work, a.w, NULL, turned.next, g, NULL);
     a.w[0] = NAN;
     ck_assert(work_ahead(b.work, turned.next));
