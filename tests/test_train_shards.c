@@ -1039,7 +1039,7 @@ START_TEST(hosts_that_begin_otherwise_are_refused)
     says(_i == 0   ? "this rank has found the checkpoint of generation"
          : _i == 1 ? "and another rank goes on from one: copy it"
          : _i == 2 ? "shard,kept,resume,data="
-                   : "all trainers of a job step alike; this one by --optimizer ");
+                   : "the same optimizers and rates, and this one has --optimizer ");
     if (_i == 1)
         says("another rank has none, and has said so");
 }

@@ -383,14 +383,14 @@ static void advise_on_steps(struct trainer *t, descant_status status)
     char steps[CONFIG_STEPS];
 
     config_steps(o, steps);
-    if (o->resume)
-        log_fail(&t->log, status, "all trainers of a job step alike; this one by %s, and "
-                 "%s. Copy there what the job goes on from, or give all the same options",
-                 steps, atomic_load(&t->board->resumed) ? "by the FILE of --checkpoint"
-                                                        : "there is no FILE here");
-    else
-        log_fail(&t->log, status, "all trainers of a job step alike; this one by %s: give "
-                 "all the same options", steps);
+    const char *what = !o->resume ? "give all the same options"
+                       : atomic_load(&t->board->resumed)
+                           ? "these are of its FILE; others have another FILE, or none: "
+                             "copy it to them, or give all the same options"
+                           : "there is no FILE of --checkpoint here: copy it here, with "
+                             "its shards, or give this rank the job's options";
+    log_fail(&t->log, status, "all trainers of a job have the same optimizers and rates, "
+             "and this one has %s: %s", steps, what);
 }
 
 /* The library knows no options of the command line. */
