@@ -1012,11 +1012,14 @@ START_TEST(each_host_may_have_its_own_folder)
 }
 END_TEST
 
-/* Rank 1 has an older FILE than rank 0, none, no --resume, or another rate. */
+/* Rank 1 has an older FILE than rank 0, none, no --resume, or another rate: with FILE, without it,
+ * and where neither is to resume. */
 START_TEST(hosts_that_begin_otherwise_are_refused)
 {
     static const char *const files[] = {"model.safetensors.previous", "other", "model.safetensors",
-                                        "model.safetensors"};
+                                        "model.safetensors", "other", "model.safetensors"};
+    static const char *const says_of_rates[] = {"these are of its FILE", "there is no FILE of",
+                                                ": give all the same options"};
     struct how how = {2, TABLES_SHARD, NULL, false};
     struct train_options o = options_of(&how);
     run_to_end(&how, &o);
@@ -1031,8 +1034,8 @@ START_TEST(hosts_that_begin_otherwise_are_refused)
     for (int k = 0; k < 2; k++) {
         setenv("RANK", k ? "1" : "0", 1);
         o.checkpoint = k ? in_folder(files[_i]) : model_file;
-        o.resume = !k || _i != 2;
-        o.lr *= 1 + (k && _i == 3);
+        o.resume = _i < 5 && (!k || _i != 2);
+        o.lr *= 1 + (k && _i >= 3);
         pids[k] = begin(&o);
     }
     end_all(2, 1);
@@ -1040,6 +1043,8 @@ START_TEST(hosts_that_begin_otherwise_are_refused)
          : _i == 1 ? "and another rank goes on from one: copy it"
          : _i == 2 ? "shard,kept,resume,data="
                    : "the same optimizers and rates, and this one has --optimizer ");
+    if (_i >= 3)
+        says(says_of_rates[_i - 3]);
     if (_i == 1)
         says("another rank has none, and has said so");
 }
@@ -1078,7 +1083,7 @@ int main(void)
     tcase_add_loop_test(files, info_tells_of_shards, 0, 2);
     tcase_add_test(files, resume_needs_no_model);
     tcase_add_loop_test(files, each_host_may_have_its_own_folder, 0, few(2, 1));
-    tcase_add_loop_test(files, hosts_that_begin_otherwise_are_refused, 0, few(4, 1));
+    tcase_add_loop_test(files, hosts_that_begin_otherwise_are_refused, 0, few(6, 1));
     tcase_add_loop_test(files, the_best_model_has_its_shards, 0, few(2, 1));
     tcase_add_checked_fixture(grown, set_up, remove_folder);
     tcase_add_loop_test(grown, a_grown_run_goes_on_with_the_same_bits, 0, few(N(optimizers), 1));

@@ -2,11 +2,12 @@
 /* Layers: y = relu(x W' + b), one after the other, forward and backward.
  *
  * The three products of a layer are OpenBLAS's sgemm on the parameters where they lie.
- * Backward, d (gradient of y, masked by relu) gives dx = d W first and then dW = d' x, or
- * that later (stack_weights): each layer keeps its d. dW goes straight to the sink: for a step of SGD that is W = beta W - lr d' x in the
- * one product, with no gradient ever stored. Forward, the product is added to rows that
- * hold the bias: OpenBLAS adds to what it has cleared anyway. The mask and the bias's
- * gradient (the columns' sums of d) are one pass.
+ * Backward, d (gradient of y, masked by relu) gives dx = d W first, and dW = d' x right
+ * after that or later (stack_weights), for which each layer keeps its d. dW goes straight
+ * to the sink: for a step of SGD that is W = beta W - lr d' x in the one product, with no
+ * gradient ever stored. Forward, the product is added to rows that hold the bias:
+ * OpenBLAS adds to what it has cleared anyway. The mask and the bias's gradient (the
+ * columns' sums of d) are one pass.
  *
  * Invariants:
  *  1 dx is computed before W changes.

@@ -8,8 +8,8 @@
  * Where the link takes longer than that, they are asked for some batches ahead, up to a
  * bound, for a row's values are as old as its batch is deep, and that costs quality
  * (docs/owners.md). One more, while over 1/128 of the time is waited. One less once, of
- * 256 batches, at most 1/128 had a successor whose rows were not there when their own were
- * needed: with one batch less, that is when they would be needed.
+ * 256 batches, at most 1/128 had a successor whose rows were not there when their own
+ * were needed: with one batch less, that is when they would be needed.
  *
  * With a depth a batch's rows are found twice, when they are asked for and before its
  * pass, so that nothing of it must be kept meanwhile: a hundredth of what the pass takes.

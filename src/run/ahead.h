@@ -27,8 +27,8 @@ struct ahead_batch {
     struct descant_rows *rows;
 };
 
-/* With one depth: of so much time so much was waited for rows. Of so many batches, so many
- * had a successor whose rows were not there when their own were needed. */
+/* With one depth: of so much time so much was waited for rows. Of so many batches, so
+ * many had a successor whose rows were not there when their own were needed. */
 struct ahead_seen {
     uint64_t of_ns, waited_ns;
     int batches, late;

@@ -484,14 +484,15 @@ double config_rate(const struct train_options *o, double place)
 
 const char *config_steps(const struct train_options *o, char text[CONFIG_STEPS])
 {
+    double rate = o->table_lr > 0 ? o->table_lr : o->lr;
+    bool tables_as_lr = !(rate < o->lr || rate > o->lr);
     char value[TOLD_TEXT];
     size_t at = 0;
 
     *text = '\0';
     for (const struct option *s = named("optimizer"); s <= named("warmup"); s++) {
-        bool same = strcmp(s->name, "table-lr") == 0 &&
-                    (o->table_lr <= 0 || o->table_lr >= o->lr) && o->table_lr <= o->lr;
-        if (same || !config_matters(o, s->name))
+        if ((tables_as_lr && strcmp(s->name, "table-lr") == 0) ||
+            !config_matters(o, s->name))
             continue;
         option_write(s, o, value, sizeof value);
         int n = snprintf(text + at, CONFIG_STEPS - at, "%s--%s %s", at ? " " : "",

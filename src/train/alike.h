@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What must be alike in all trainers, and is in no size: the name of the dense segment
- * says it. Where names differ the library ends the start, and shows both. Pure. */
+/* The name of the dense segment: it says all that must be alike in all trainers and that
+ * no size shows. Where names differ the library ends the start, and shows both. Pure. */
 #ifndef TRAIN_ALIKE_H
 #define TRAIN_ALIKE_H
 
