@@ -89,7 +89,7 @@ END_TEST
 START_TEST(later_ranks_come_at_any_time)
 {
     static const int orders[][4] = {{3, 2, 0, 1}, {0, 3, 1, 2}, {1, 3, 0, 2}, {3, 0, 2, 1}};
-    for (int k = 0; k < pick(40, 20, 8); k++) {
+    for (int k = 0; k < pick(40, 15, 6); k++) {
         open_world(4, 3);
         w.numbered = true;
         rng_init(&w.rng, (uint64_t)k);
@@ -366,7 +366,7 @@ START_TEST(a_debt_is_of_the_round_that_counts)
     static float kept[DEBTS], given_up[DEBTS];
     int fetched = 0;
 
-    for (int at = 0; at < 80; at += pick(1, 3, 7)) {
+    for (int at = 0; at < 80; at += FEWER) {
         if (!debt_of_fetched(at, false, kept))
             continue;
         ck_assert(debt_of_fetched(at, true, given_up));

@@ -181,7 +181,7 @@ END_TEST
  * coordinator does not know at first which rows are the job's. */
 START_TEST(nobody_is_a_member_without_rows)
 {
-    for (int at = 0; at < 12; at += pick(1, 2, 5)) {
+    for (int at = 0; at < 12; at += pick(1, 3, 6)) {
         open_of(4, 3, true);
         go_on(3);
         world_fault(&w, SIMULATED_DIE, world_now(&w), 0, 0, 0, 0);
@@ -233,7 +233,7 @@ START_TEST(a_slow_newcomer_is_a_member_with_the_rows)
 
     world_close(&w);
     ck_assert(waits > 1 && waits < 1.3);
-    for (int at = 0; at < 30; at += pick(1, 3, 9)) {
+    for (int at = 0; at < 30; at += FEWER) {
         delay_state(waits - 0.0001 * at);
         run(1);
         go_on(3);
@@ -368,7 +368,7 @@ END_TEST
 
 START_TEST(a_donor_dies)
 {
-    for (int at = 0; at < 8; at += pick(1, 1, 3)) {
+    for (int at = 0; at < 8; at += pick(1, 2, 4)) {
         open_of(4, 3, at % 2);
         go_on(3);
         world_come(&w, 3);

@@ -41,7 +41,7 @@ START_TEST(chunks_share_each_line_once)
         ck_assert_int_eq(all.got, DATA_END);
         assert_same(&whole, &all);
         free(all.at);
-        for (uint64_t seed = 1; seed < (uint64_t)few(6, 3); seed++) {
+        for (uint64_t seed = 1; seed < (uint64_t)pick(6, 4, 2); seed++) {
             all = read_shared(&o, seed);
             assert_same(&whole, &all);
             free(all.at);
@@ -672,7 +672,7 @@ static size_t lines_before(const unsigned char *bytes, size_t n)
 START_TEST(mutated_input)
 {
     enum { ROOM = 1 << 16 };
-    uint64_t rounds = (uint64_t)few(2500, 400);
+    uint64_t rounds = (uint64_t)pick(2500, 1500, 250);
     static const enum data_format formats[] = {DATA_CRITEO, DATA_LIBSVM, DATA_LIBFFM};
     enum data_format format = formats[_i / 3];
     int kind = _i % 3;

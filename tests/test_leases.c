@@ -477,7 +477,7 @@ static void a_world(uint64_t seed, enum trouble trouble, bool fed)
 
 START_TEST(each_item_is_done_once)
 {
-    for (int k = 0; k < pick(SETS, 100, 12); k++)
+    for (int k = 0; k < pick(SETS, 60, 8); k++)
         a_world((uint64_t)(_i * SETS + k + 1), NONE, _i > 1);
 }
 END_TEST
@@ -485,21 +485,21 @@ END_TEST
 /* Words that are under way then are lost. */
 START_TEST(another_dealer_knows_what_all_have)
 {
-    for (int k = 0; k < pick(SETS, 100, 12); k++)
+    for (int k = 0; k < pick(SETS, 60, 8); k++)
         a_world((uint64_t)(_i * SETS + k + 1), CHANGES, _i > 1);
 }
 END_TEST
 
 START_TEST(others_do_what_a_dead_one_had)
 {
-    for (int k = 0; k < pick(SETS, 100, 12); k++)
+    for (int k = 0; k < pick(SETS, 60, 8); k++)
         a_world((uint64_t)(_i * SETS + k + 1), DEATH, _i > 1);
 }
 END_TEST
 
 START_TEST(nothing_is_left_out)
 {
-    for (int k = 0; k < pick(SETS, 100, 12); k++)
+    for (int k = 0; k < pick(SETS, 60, 8); k++)
         a_world((uint64_t)(_i * SETS + k + 1), FAULTS, _i > 1);
 }
 END_TEST

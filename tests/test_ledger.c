@@ -851,7 +851,7 @@ static void seeds(unsigned long *first, unsigned long *last)
 {
     const char *text = getenv("LEDGER_SEEDS");
     *first = 1;
-    *last = (unsigned long)pick(10000, 4000, 150);
+    *last = (unsigned long)pick(10000, 2500, 100);
     if (text)
         sscanf(text, "%lu-%lu", first, last);
 }
@@ -976,7 +976,7 @@ START_TEST(where_nobody_is_lost_nothing_is_said_twice)
 {
     uint64_t rounds = 0;
 
-    for (uint64_t seed = 1; seed <= (uint64_t)pick(2000, 1000, 100); seed++) {
+    for (uint64_t seed = 1; seed <= (uint64_t)pick(2000, 600, 60); seed++) {
         struct rng rng;
         rng_init(&rng, seed);
         int ranks = 1 + below(&rng, 8), open = 1;
@@ -1007,7 +1007,7 @@ START_TEST(where_nobody_is_lost_nothing_is_said_twice)
         rounds += w->version[w->top].id.number;
         free(w);
     }
-    ck_assert_uint_gt(rounds, 10 * (uint64_t)pick(2000, 1000, 100));
+    ck_assert_uint_gt(rounds, 10 * (uint64_t)pick(2000, 600, 60));
 }
 END_TEST
 

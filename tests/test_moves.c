@@ -1168,7 +1168,7 @@ int main(void)
         replicas_take_the_rows_of_the_dead, a_death_loses_little,
         one_that_dies_as_it_comes_takes_no_rows_along,
         without_replicas_rows_die_with_their_owner, nothing_moves_while_a_rank_holds};
-    int seeds = getenv("MOVES_MANY") ? atoi(getenv("MOVES_MANY")) : pick(12, 6, 2);
+    int seeds = getenv("MOVES_MANY") ? atoi(getenv("MOVES_MANY")) : pick(12, 4, 1);
     TCase *map = new_case("map", 20), *words = new_case("words", 20),
           *worlds = new_case("worlds", 120), *growing = new_case("growing", 120);
 

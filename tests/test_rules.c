@@ -68,9 +68,10 @@ static void read_live(struct reference *r, int tick, bool before_steps)
         memcpy(r->read[0], r->w[0], sizeof r->w[0]);
 }
 
-static double scales(int scale, int n)
+/* What goes on of each change in all, 1 / (1 - mu), is the root of n times as much. */
+static double momentum_of(const struct plan *plan, int n)
 {
-    return scale == PLAN_AS_ROOT ? sqrt(n) : 1;
+    return plan->scale == PLAN_AS_ROOT ? 1 - (1 - plan->momentum) / sqrt(n) : plan->momentum;
 }
 
 /* The exchange of all trainers, into r->g. */
@@ -85,7 +86,7 @@ static void compute(struct reference *r, const float (*from)[N])
     }
     if (r->plan.what != PLAN_BLOCK)
         return;
-    float mu = (float)r->plan.momentum, eta = (float)(r->plan.rate * scales(r->plan.scale, r->n));
+    float mu = (float)momentum_of(&r->plan, r->n), eta = (float)r->plan.rate;
     for (int i = 0; i < r->n; i++)
         for (size_t k = 0; k < N; k++) {
             float b = r->g[i][k] - r->G[i][k];

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* How often the shadow looks while a round waits for others. A job "self" whose fabric is told that
- * nobody wakes it, and that never gets on while it is stuck. */
+/* How often the shadow looks while a round waits for others: a job "self" whose fabric is told that
+ * nobody wakes it, and that never gets on while it is stuck. And when it rests: a round takes ROUND
+ * pieces of a millisecond, and then is paid for. */
 #include <check.h>
 
 #include "harness/suite.h"
 #include "sync/job.h"
 
 enum { LOOK_NS = 2000000, STUCK_NS = 500000000, TRIES = 5 };
+enum { ROUND = 30, PIECE_NS = 1000000 };
+#define SHARE 0.1       /* of a core: a round is paid for by 0.3 s */
 
 static const struct fabric_type *inner;
 static struct fabric_type type;
@@ -31,8 +34,33 @@ static void count_wait(struct fabric *f, uint64_t until_ns)
         inner->wait(f, until_ns);
 }
 
-/* The seconds that its round was stuck; counts are of these. */
-static double look_while_stuck(uint64_t look_ns, double sync_cpu)
+/* When pieces were done: written by the shadow before it counts them. */
+static uint64_t done_ns[2 * ROUND];
+static _Atomic int n_done;
+static int left;                /* of a round's pieces; the shadow's own */
+
+static descant_status begin_work(struct fabric *f, const struct exchange *exchange)
+{
+    left = exchange->kind == EXCHANGE_MEAN && !exchange->final ? ROUND : 0;
+    return inner->begin(f, exchange);
+}
+
+static enum fabric_progress work_poll(struct fabric *f, struct fabric_part *part)
+{
+    int n = atomic_load(&n_done);
+    atomic_store(&f->machine_threads, 1000);
+    if (left == 0 || n == 2 * ROUND)
+        return inner->poll(f, part);
+    for (uint64_t start = clock_thread_cpu_ns(); clock_thread_cpu_ns() - start < PIECE_NS;)
+        ;
+    left--;
+    done_ns[n] = clock_now_ns();
+    atomic_store(&n_done, n + 1);
+    return FABRIC_WORKED;
+}
+
+static struct descant *open_with(double sync_cpu, uint64_t look_ns,
+                                 enum fabric_progress (*poll)(struct fabric *, struct fabric_part *))
 {
     struct descant_options o = descant_options_default();
     struct descant *job;
@@ -42,12 +70,26 @@ static double look_while_stuck(uint64_t look_ns, double sync_cpu)
     ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
     inner = job->fabric->type;
     type = *inner;
-    type.poll = count_poll;
+    type.begin = begin_work;
+    type.poll = poll;
     type.wait = count_wait;
     type.look_ns = look_ns;
     job->fabric->type = &type;
     ck_assert_ptr_nonnull(descant_alloc(job, "w", 100));
     ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    return job;
+}
+
+static void close_it(struct descant *job)
+{
+    ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_LOCAL), DESCANT_OK);
+    descant_close(job);
+}
+
+/* The seconds that its round was stuck; counts are of these. */
+static double look_while_stuck(uint64_t look_ns, double sync_cpu)
+{
+    struct descant *job = open_with(sync_cpu, look_ns, count_poll);
     atomic_store(&stuck, true);
     atomic_store(&looks, 0);
     do {
@@ -61,8 +103,7 @@ static double look_while_stuck(uint64_t look_ns, double sync_cpu)
     clock_sleep_until(start + STUCK_NS);
     double seconds = (double)(clock_now_ns() - start) * 1e-9;
     atomic_store(&stuck, false);
-    ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_LOCAL), DESCANT_OK);
-    descant_close(job);
+    close_it(job);
     return seconds;
 }
 
@@ -110,12 +151,34 @@ START_TEST(looks_are_free_under_a_budget_that_was_given)
 }
 END_TEST
 
+/* 0.3 s is what the pieces would take if each were paid for by itself. */
+START_TEST(a_round_is_made_at_once_and_then_paid_for)
+{
+    for (int tries = 0; tries < TRIES; tries++) {
+        atomic_store(&n_done, 0);
+        struct descant *job = open_with(SHARE, 0, work_poll);
+        while (atomic_load(&n_done) < 2 * ROUND) {
+            ck_assert_int_eq(descant_step(job), DESCANT_OK);
+            clock_sleep_until(clock_now_ns() + 1000000);
+        }
+        close_it(job);
+        double round_s = (double)(done_ns[ROUND - 1] - done_ns[0]) * 1e-9;
+        double both_s = (double)(done_ns[ROUND] - done_ns[0]) * 1e-9;
+        ck_assert_double_gt(both_s, 0.9 * 1e-9 * ROUND * PIECE_NS / SHARE);
+        if (round_s < 0.5 * both_s)
+            return;
+    }
+    ck_abort_msg("rounds take as long as what they cost");
+}
+END_TEST
+
 int main(void)
 {
-    TCase *looking = new_case("looks", 60);
+    TCase *looking = new_case("shadow", 60);
     tcase_add_test(looking, looks_are_paid_for);
     tcase_add_test(looking, one_sleep_does_for_a_look);
     tcase_add_test(looking, looks_are_free_where_peers_wake_the_shadow);
     tcase_add_test(looking, looks_are_free_under_a_budget_that_was_given);
+    tcase_add_test(looking, a_round_is_made_at_once_and_then_paid_for);
     return run_cases(looking, NULL);
 }

@@ -75,7 +75,7 @@ static void cut_everywhere(void)
     close_wire();
     long blocks = memory.blocks;
     for (int k = 0; k < 2; k++)
-        for (size_t cut = 0; cut < whole[k] - 64; cut += (size_t)few(1, 7)) {
+        for (size_t cut = 0; cut < whole[k] - 64; cut += (size_t)pick(1, 2, 9)) {
             begin_wire();
             run_wire(k == DIALLED ? cut : SIZE_MAX, k == ACCEPTED ? cut : SIZE_MAX,
                      SIZE_MAX);
@@ -136,7 +136,7 @@ START_TEST(rubbish)
 {
     open_same();
     long blocks = memory.blocks;
-    for (uint64_t seed = 1; seed <= (uint64_t)few(3000, 400); seed++) {
+    for (uint64_t seed = 1; seed <= (uint64_t)pick(3000, 2000, 250); seed++) {
         struct rng rng;
         rng_init(&rng, seed);
         begin_wire();

@@ -20,8 +20,11 @@
  * plan stays as it is.
  *
  * k trainers that share a pass make a k-th of its steps each, and their mean has moved as
- * far as one of them. With scale=root eta is sqrt(k) times as long: under Adagrad, whose
- * steps shrink by the root of their number, so far does one trainer go in all steps.
+ * far as one of them. With scale=root changes that point one way go sqrt(k) times as far:
+ * under Adagrad, whose steps shrink by the root of their number, so far does one trainer
+ * go in all steps. Momentum makes up for that, and not eta: where the trainers have
+ * reached their goal within a round, eta 2 carries G to its other side, each time, and
+ * momentum swings less and less (by the root of mu a round).
  *
  * The watch is the cosine of b and s. A step that overshoots is followed by changes that
  * lead back, against s, or nowhere; one that lags leaves most of each change to be made
@@ -64,7 +67,7 @@ struct outer_step outer_step_of(const struct plan *plan, uint64_t rounds, int me
     if (rate < 0)
         rate = 1 - (1 - best) * (momentum < most_momentum ? momentum / most_momentum : 1);
     if (plan->scale == PLAN_AS_ROOT)    /* IEEE's root is exact: all have the same bits */
-        rate *= sqrt(members);
+        momentum = 1 - (1 - momentum) / sqrt(members);
     return (struct outer_step){(float)rate, (float)momentum, plan->nesterov};
 }
 

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* The shadow: the thread that keeps a trainer's replica together with the others'.
  *
- * It works in bursts and pays for them: after a burst that took c seconds of CPU it rests
- * until c / budget have passed, so that over any long time it has no more than its share
- * of a core. Under the default budget it pays 1.5 c, to cover its cost to the workers,
- * too; and where nothing wakes it, it pays for each look, so that it looks less often and
+ * A round of a shadow plan is made without a rest, and then paid for: after c seconds of
+ * CPU the shadow rests until c / budget have passed, so that over any long time it has no
+ * more than its share of a core. The shorter a round, the less its workers do between
+ * what the trainer gives and what it takes, which a pull loses. Rounds of rows are many
+ * and small, so where a trainer has copies of tables the shadow works in bursts of about
+ * a millisecond, each paid for by itself; that is long enough that refilling the caches
+ * they emptied is small beside them.
+ * Under the default budget the shadow pays 1.5 c, to cover its cost to the workers, too;
+ * and where nothing wakes it, it pays for each look, so that it looks less often and
  * finds more. While rows of tables wait, the default budget is larger, under any plan. A
- * budget that was given is for the shadow's own CPU. Bursts are about a millisecond, long
- * enough that refilling the caches they emptied is small beside them.
+ * budget that was given is for the shadow's own CPU.
  * Delayed plans have a deadline, and there the budget yields: the exchange runs as soon
  * as it can, in short slices where a worker has the core, and the merge is the worker's.
  * Rounds of rows have no deadline in any plan, and wait until earlier work is paid for:
@@ -76,7 +80,7 @@ static bool rows_first(const struct descant *job, uint64_t new_steps, uint64_t g
 }
 
 /* Shadow plans: whether the next round may begin. */
-static bool due(struct descant *job, enum round_progress progress)
+static bool due(struct descant *job, enum round_progress progress, bool paid)
 {
     if (job->plan.when != PLAN_SHADOW)
         return false;
@@ -85,7 +89,7 @@ static bool due(struct descant *job, enum round_progress progress)
     uint64_t new_steps = workers_steps(&job->workers) - job->begun_steps;
     uint64_t least = job->plan.gap > 1 ? (uint64_t)job->plan.gap : 1;
     return atomic_load(&job->reload) ||
-           (new_steps >= least && !rows_first(job, new_steps, least) &&
+           (paid && new_steps >= least && !rows_first(job, new_steps, least) &&
             job_link_allows(job));
 }
 
@@ -106,7 +110,7 @@ static enum round_progress answer(struct descant *job)
     return ROUND_FAILED;
 }
 
-static enum round_progress advance_round(struct descant *job)
+static enum round_progress advance_round(struct descant *job, bool paid)
 {
     const struct round *r = &job->round;
     bool exchanges = (r->state == ROUND_EXCHANGING || r->state == ROUND_STEPPING) &&
@@ -119,7 +123,7 @@ static enum round_progress advance_round(struct descant *job)
     else if (progress == ROUND_FAILED)
         job_broken(job);
     else if ((progress == ROUND_RESTING || progress == ROUND_CALLED) &&
-             due(job, progress)) {
+             due(job, progress, paid)) {
         job_round_begins(job, workers_steps(&job->workers), true);
         job->round_began_cpu_ns = clock_thread_cpu_ns();
         job->round_cpu_ns = 0;
@@ -138,34 +142,48 @@ static bool take_machine(struct descant *job, bool rows)
     return true;
 }
 
-static enum round_progress advance_rows(struct descant *job, uint64_t *rows_ns)
+/* From one look at what is paid for to the next. */
+struct burst {
+    bool paid;              /* what was done before it */
+    bool in_round;          /* after its last piece */
+    uint64_t rows_ns;       /* its CPU time that rows took */
+};
+
+static enum round_progress advance_rows(struct descant *job, struct burst *burst)
 {
     uint64_t before = clock_thread_cpu_ns();
     enum round_progress progress = job_rows(job);
-    *rows_ns += clock_thread_cpu_ns() - before;
+    burst->rows_ns += clock_thread_cpu_ns() - before;
     return progress;
 }
 
-/* One piece of the round, or of rows where they are allowed: in turns, while both have
- * work. Adds the CPU time that rows take to *rows_ns. */
-static enum round_progress advance(struct descant *job, bool rows, uint64_t *rows_ns)
+static bool has_rows(const struct descant *job)
+{
+    return tables_part_bytes(&job->tables) > 0;
+}
+
+/* One piece of the round, or of rows where all is paid for: in turns, while both have
+ * work. */
+static enum round_progress advance(struct descant *job, struct burst *burst)
 {
     enum round_progress progress = ROUND_HELD;
+    bool rows = burst->paid && has_rows(job);
     if (!take_machine(job, rows))
         return progress;
     if (!job->paused && !atomic_load(&job->failure)) {
         job->rows_turn = rows && !job->rows_turn;
         if (job->rows_turn)
-            progress = advance_rows(job, rows_ns);
+            progress = advance_rows(job, burst);
         uint64_t before = rows ? clock_thread_cpu_ns() : 0;
         if (!job->rows_turn || !has_worked(progress)) {
-            progress = advance_round(job);
+            progress = advance_round(job, burst->paid);
             job->round_cpu_ns += rows ? clock_thread_cpu_ns() - before : 0;
         }
         if (rows && !job->rows_turn && !has_worked(progress) &&
-            has_worked(advance_rows(job, rows_ns)))
+            has_worked(advance_rows(job, burst)))
             progress = ROUND_WORKED;
     }
+    burst->in_round = job->round.state != ROUND_IDLE;
     pthread_mutex_unlock(&job->machine);
     return progress;
 }
@@ -178,11 +196,6 @@ static void rest_until(struct descant *job, uint64_t until_ns)
             return;
         futex_wait(&job->shadow_bell, bell, until_ns);
     }
-}
-
-static bool has_rows(const struct descant *job)
-{
-    return tables_part_bytes(&job->tables) > 0;
 }
 
 /* Sleeps as progress needs: until the peers have moved, or the bell has rung since it was
@@ -213,15 +226,14 @@ static void *run(void *context)
         double budget = budget_of(job);
         atomic_store_explicit(&job->budget, budget, memory_order_relaxed);
         uint64_t now = clock_now_ns();
-        bool rows = has_rows(job), paid = budget >= 1 || spent.until_ns <= now;
+        struct burst burst = {.paid = budget >= 1 || spent.until_ns <= now};
         enum round_progress progress;
-        uint64_t rows_ns = 0;
         do
-            progress = advance(job, rows && paid, &rows_ns);
-        while (has_worked(progress) && !budget_burst_over(&spent) &&
+            progress = advance(job, &burst);
+        while (progress == ROUND_WORKED && !budget_burst_over(&spent) &&
                !atomic_load(&job->shadow_stop));
         bool shadows = job->plan.when == PLAN_SHADOW;
-        budget_pay(&spent, budget, shadows ? UINT64_MAX : rows_ns);
+        budget_pay(&spent, budget, shadows ? UINT64_MAX : burst.rows_ns);
         atomic_store_explicit(&job->stats.shadow_cpu_ns, spent.cpu_ns,
                               memory_order_relaxed);
         now = clock_now_ns();
@@ -229,11 +241,15 @@ static void *run(void *context)
                                     : 2 * rest < REST_MOST_NS ? 2 * rest : REST_MOST_NS;
         bool pays = shadows && budget < 1;
         bool looks = spent.wake_ns > 0 && progress == ROUND_WAITING;
-        if (!pays || spent.until_ns <= now + (looks ? 0 : rest)) /* else one sleep will
-                                                                    do */
+        uint64_t until = spent.until_ns;
+        if (burst.in_round && !has_rows(job)) {     /* only its looks are paid for now */
+            double of_looks = looks ? (double)spent.wake_ns / budget : 0;
+            until = now + (uint64_t)of_looks < until ? now + (uint64_t)of_looks : until;
+        }
+        if (!pays || until <= now + (looks ? 0 : rest))     /* else one sleep will do */
             await(job, progress, bell, now + rest);
         if (pays)
-            rest_until(job, spent.until_ns);
+            rest_until(job, until);
     }
     return NULL;
 }

@@ -124,7 +124,8 @@ class Wheel(unittest.TestCase):
         self.said("pip install -q 'setuptools>=61' wheel && python -c 'from setuptools import "
                   f"build_meta as b; b.build_sdist(\"{self.folder}\")'", self.repository() / "python")
         shutil.rmtree(self.folder / "clone")
-        self.said("pip install --no-build-isolation ./descant-*.tar.gz", self.folder, CFLAGS="-O0 -g0")
+        self.said("pip install --no-build-isolation ./descant-*.tar.gz", self.folder, CFLAGS="-O0 -g0",
+                  MAKEFLAGS="KERNEL_FLAGS=-O0")
         self.show_the_outer_packages()
         (self.folder / "installed.py").write_text(INSTALLED)
         self.said("python installed.py", self.folder)
