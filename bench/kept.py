@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""What a plan keeps of the workers' steps: one JSON object a plan.
+
+    python3 bench/kept.py PLAN ...
+
+KEPT_TRAINERS trainers of this machine, over TCP on loopback, add 1 to each of KEPT_FLOATS floats every
+KEPT_STEP_MS, KEPT_STEPS times. A plan that loses nothing ends at KEPT_STEPS; `kept` is what it ends at,
+as a part of that. With merge=pull a trainer loses what its workers do between what it gives to a round
+and what it takes, so the shorter a round is beside the gap between two, the more is kept.
+
+BUILD: where the library is (build/gcc). KEPT_TRAINERS (2), KEPT_FLOATS (500000), KEPT_STEPS (1500),
+KEPT_STEP_MS (5), KEPT_CPU (0.02: the shadow's share of a core)."""
+
+import json
+import multiprocessing
+import os
+import pathlib
+import random
+import sys
+import time
+
+TOP = pathlib.Path(__file__).resolve().parents[1]
+os.environ["DESCANT_LIBRARY"] = str(TOP / os.environ.get("BUILD", "build/gcc") / "libdescant.so")
+sys.path.insert(0, str(TOP / "python"))
+
+import descant          # noqa: E402
+import numpy as np      # noqa: E402
+
+
+def setting(name, default):
+    return type(default)(os.environ.get(name, default))
+
+
+STEPS, STEP_S = setting("KEPT_STEPS", 1500), setting("KEPT_STEP_MS", 5.0) / 1000
+
+
+def train(rank, ranks, plan, address):
+    w = np.zeros(setting("KEPT_FLOATS", 500000), np.float32)
+    with descant.attach(w, plan, address, rank=rank, size=ranks, sync_cpu=setting("KEPT_CPU", 0.02)) as sync:
+        due = time.monotonic()
+        for _ in range(STEPS):
+            w += 1
+            sync.step()
+            due += STEP_S
+            time.sleep(max(0, due - time.monotonic()))
+        sync.finish()
+        stats = sync.stats()
+    if rank == 0:
+        print(json.dumps({"bench": "kept", "plan": plan, "trainers": ranks, "rounds": stats["rounds"],
+                          "gap": round(stats["gap_mean"], 1), "kept": round(float(w.mean()) / STEPS, 4)}),
+              flush=True)
+
+
+def main():
+    if not sys.argv[1:]:
+        sys.exit(__doc__)
+    ranks = setting("KEPT_TRAINERS", 2)
+    for plan in sys.argv[1:]:
+        address = f"tcp:127.0.0.1:{random.randrange(20000, 30000)},insecure=1"
+        trainers = [multiprocessing.Process(target=train, args=(rank, ranks, plan, address))
+                    for rank in range(ranks)]
+        for trainer in trainers:
+            trainer.start()
+        for trainer in trainers:
+            trainer.join()
+        if any(trainer.exitcode for trainer in trainers):
+            sys.exit(f"{plan}: a trainer failed")
+
+
+if __name__ == "__main__":
+    main()
