@@ -2,9 +2,10 @@
 /* The shadow: the thread that keeps a trainer's replica together with the others'.
  *
  * A round of a shadow plan is made without a rest, and then paid for: after c seconds of
- * CPU the shadow rests until c / budget have passed, so that over any long time it has no
- * more than its share of a core. The shorter a round, the less its workers do between
- * what the trainer gives and what it takes, which a pull loses. Rounds of rows are many
+ * CPU no other one begins until c / budget have passed, so that over any long time the
+ * shadow has no more than its share of a core. The shorter a round, the less its workers
+ * do between what the trainer gives and what it takes, which a pull loses. Meanwhile the
+ * shadow rests, and answers its peers now and then. Rounds of rows are many
  * and small, so where a trainer has copies of tables the shadow works in bursts of about
  * a millisecond, each paid for by itself; that is long enough that refilling the caches
  * they emptied is small beside them.
@@ -211,6 +212,18 @@ static void await(struct descant *job, enum round_progress progress, uint32_t be
                    has_rows(job) || job_answers(job) ? until_ns : until_ns + HELD_NS);
 }
 
+/* Until when it rests for what it has spent. In a round of its own its looks alone are
+ * paid for; and it answers its peers between rests that are no longer than a burst's. */
+static uint64_t rest_end(const struct budget *spent, double budget, bool in_round,
+                         bool looks)
+{
+    double ns = !in_round ? spent->cost * BUDGET_BURST_NS
+                : looks   ? (double)spent->wake_ns
+                          : 0;
+    uint64_t most = clock_now_ns() + (uint64_t)(ns / budget);
+    return spent->until_ns < most ? spent->until_ns : most;
+}
+
 static void *run(void *context)
 {
     struct descant *job = context;
@@ -241,11 +254,7 @@ static void *run(void *context)
                                     : 2 * rest < REST_MOST_NS ? 2 * rest : REST_MOST_NS;
         bool pays = shadows && budget < 1;
         bool looks = spent.wake_ns > 0 && progress == ROUND_WAITING;
-        uint64_t until = spent.until_ns;
-        if (burst.in_round && !has_rows(job)) {     /* only its looks are paid for now */
-            double of_looks = looks ? (double)spent.wake_ns / budget : 0;
-            until = now + (uint64_t)of_looks < until ? now + (uint64_t)of_looks : until;
-        }
+        uint64_t until = rest_end(&spent, budget, burst.in_round && !has_rows(job), looks);
         if (!pays || until <= now + (looks ? 0 : rest))     /* else one sleep will do */
             await(job, progress, bell, now + rest);
         if (pays)
