@@ -117,7 +117,8 @@ struct descant_options {
     int size;            /* trainers to wait for at the start; 0: the launcher's number,
                             or else no other trainer */
     int workers;         /* threads that will call descant_step */
-    double sync_cpu;     /* the most that the shadow uses, as a share of one core. 0: a
+    double sync_cpu;     /* the most that the shadow uses, as a share of one core, over
+                            many rounds: each is made at once, and then paid for. 0: a
                             whole core where one is spare, else 0.02, or 0.04 (over tcp
                             0.03) while rows of tables wait, in which the workers'
                             losses count, too */

@@ -81,7 +81,7 @@ START_TEST(any_goes_in_a_round)
 {
     int way = _i % WAYS, who = (_i / WAYS + way) % 3;
 
-    for (int at = 0; at < 4; at += FEWER) {
+    for (int at = 0; at < 4; at += pick(1, 3, 3)) {
         open_of(3, 3, at % 2);
         go_on(3);
         w.step_ns = 300000;
@@ -181,7 +181,7 @@ END_TEST
  * coordinator does not know at first which rows are the job's. */
 START_TEST(nobody_is_a_member_without_rows)
 {
-    for (int at = 0; at < 12; at += pick(1, 3, 6)) {
+    for (int at = 0; at < 12; at += pick(1, 3, 5)) {
         open_of(4, 3, true);
         go_on(3);
         world_fault(&w, SIMULATED_DIE, world_now(&w), 0, 0, 0, 0);
@@ -368,7 +368,7 @@ END_TEST
 
 START_TEST(a_donor_dies)
 {
-    for (int at = 0; at < 8; at += pick(1, 2, 4)) {
+    for (int at = 0; at < 8; at += pick(1, 3, 5)) {
         open_of(4, 3, at % 2);
         go_on(3);
         world_come(&w, 3);

@@ -8,8 +8,9 @@
 #include "sync/job.h"
 
 enum { LOOK_NS = 2000000, STUCK_NS = 500000000, TRIES = 5 };
-enum { ROUND = 30, PIECE_NS = 1000000 };
-#define SHARE 0.1       /* of a core: a round is paid for by 0.3 s */
+enum { ROUND = 30, ROUNDS = 3, PIECE_NS = 1000000 };
+#define SHARE 0.1       /* of a core */
+#define OWED_S (1e-9 * ROUND * PIECE_NS / SHARE)
 
 static const struct fabric_type *inner;
 static struct fabric_type type;
@@ -35,10 +36,18 @@ static void count_wait(struct fabric *f, uint64_t until_ns)
 }
 
 /* When pieces were done: written by the shadow before it counts them. */
-static uint64_t done_ns[2 * ROUND];
+static uint64_t done_ns[ROUNDS * ROUND];
 static _Atomic int n_done;
 static int left;                /* of a round's pieces; the shadow's own, as what follows */
 static uint64_t polled_ns, rest_ns;     /* the latest poll, and the longest time without one */
+static uint64_t asked_ns;       /* what peers ask of it at each look, */
+static bool called;             /* and whether they call it to a round; set while no shadow runs */
+
+static void work_for(uint64_t ns)
+{
+    for (uint64_t start = clock_thread_cpu_ns(); clock_thread_cpu_ns() - start < ns;)
+        ;
+}
 
 static descant_status begin_work(struct fabric *f, const struct exchange *exchange)
 {
@@ -50,22 +59,26 @@ static enum fabric_progress work_poll(struct fabric *f, struct fabric_part *part
 {
     int n = atomic_load(&n_done);
     uint64_t now = clock_now_ns();
-    if (n > 0 && n < 2 * ROUND && now - polled_ns > rest_ns)
+    bool between = left == 0 && n > 0 && n < ROUNDS * ROUND;
+    if (n > 0 && n < ROUNDS * ROUND && now - polled_ns > rest_ns)
         rest_ns = now - polled_ns;
     polled_ns = now;
     atomic_store(&f->machine_threads, 1000);
-    if (left == 0 || n == 2 * ROUND)
+    work_for(between ? asked_ns : 0);
+    if (between && called && inner->poll(f, part) == FABRIC_WAITING)
+        return FABRIC_CALLED;
+    if (left == 0 || n == ROUNDS * ROUND)
         return inner->poll(f, part);
-    for (uint64_t start = clock_thread_cpu_ns(); clock_thread_cpu_ns() - start < PIECE_NS;)
-        ;
+    work_for(PIECE_NS);
     left--;
     done_ns[n] = clock_now_ns();
     atomic_store(&n_done, n + 1);
     return FABRIC_WORKED;
 }
 
-static struct descant *open_with(double sync_cpu, uint64_t look_ns,
-                                 enum fabric_progress (*poll)(struct fabric *, struct fabric_part *))
+typedef enum fabric_progress poll_fn(struct fabric *, struct fabric_part *);
+
+static struct descant *open_with(double sync_cpu, uint64_t look_ns, poll_fn *poll)
 {
     struct descant_options o = descant_options_default();
     struct descant *job;
@@ -89,6 +102,22 @@ static void close_it(struct descant *job)
 {
     ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_LOCAL), DESCANT_OK);
     descant_close(job);
+}
+
+/* Until all rounds are done: the seconds from the first one's first piece to the second one's. */
+static double make_rounds(uint64_t asked, bool calls)
+{
+    atomic_store(&n_done, 0);
+    rest_ns = 0;
+    asked_ns = asked;
+    called = calls;
+    struct descant *job = open_with(SHARE, 0, work_poll);
+    while (atomic_load(&n_done) < ROUNDS * ROUND) {
+        ck_assert_int_eq(descant_step(job), DESCANT_OK);
+        clock_sleep_until(clock_now_ns() + 1000000);
+    }
+    close_it(job);
+    return (double)(done_ns[ROUND] - done_ns[0]) * 1e-9;
 }
 
 /* The seconds that its round was stuck; counts are of these. */
@@ -156,26 +185,41 @@ START_TEST(looks_are_free_under_a_budget_that_was_given)
 }
 END_TEST
 
-/* 0.3 s is what the pieces would take if each were paid for by itself. While a round is paid for, peers
- * are answered as soon as after a single piece. */
+/* OWED_S is what the pieces would take if each were paid for by itself. While a round is paid for,
+ * peers are answered as soon as after a single piece. */
 START_TEST(a_round_is_made_at_once_and_then_paid_for)
 {
     for (int tries = 0; tries < TRIES; tries++) {
-        atomic_store(&n_done, 0);
-        rest_ns = 0;
-        struct descant *job = open_with(SHARE, 0, work_poll);
-        while (atomic_load(&n_done) < 2 * ROUND) {
-            ck_assert_int_eq(descant_step(job), DESCANT_OK);
-            clock_sleep_until(clock_now_ns() + 1000000);
-        }
-        close_it(job);
-        double round_s = (double)(done_ns[ROUND - 1] - done_ns[0]) * 1e-9;
-        double both_s = (double)(done_ns[ROUND] - done_ns[0]) * 1e-9;
-        ck_assert_double_gt(both_s, 0.9 * 1e-9 * ROUND * PIECE_NS / SHARE);
+        double both_s = make_rounds(0, false), round_s = (double)(done_ns[ROUND - 1] - done_ns[0]) * 1e-9;
+        ck_assert_double_gt(both_s, 0.8 * OWED_S);
         if (round_s < 0.5 * both_s && (double)rest_ns * 1e-9 < 0.5 * both_s)
             return;
     }
     ck_abort_msg("rounds take as long as what they cost, or nobody is answered after them");
+}
+END_TEST
+
+/* Each answer costs 20 ms of rest, and there is one each 10 ms at least. */
+START_TEST(peers_who_ask_put_a_round_off_once_more)
+{
+    for (int tries = 0; tries < TRIES; tries++)
+        if (make_rounds(2 * PIECE_NS, false) < 3 * OWED_S)
+            return;
+    ck_abort_msg("a round begins more than %g s after the last one", 3 * OWED_S);
+}
+END_TEST
+
+/* The second one begins at once, and the third one when the first is paid for. */
+START_TEST(a_call_is_heeded_once_what_was_before_is_paid_for)
+{
+    for (int tries = 0; tries < TRIES; tries++) {
+        double second_s = make_rounds(0, true);
+        double third_s = (double)(done_ns[2 * ROUND] - done_ns[0]) * 1e-9;
+        ck_assert_double_gt(third_s, 0.8 * OWED_S);
+        if (second_s < 0.5 * OWED_S && third_s < 1.5 * OWED_S)
+            return;
+    }
+    ck_abort_msg("calls wait until all is paid for");
 }
 END_TEST
 
@@ -187,5 +231,7 @@ int main(void)
     tcase_add_test(looking, looks_are_free_where_peers_wake_the_shadow);
     tcase_add_test(looking, looks_are_free_under_a_budget_that_was_given);
     tcase_add_test(looking, a_round_is_made_at_once_and_then_paid_for);
+    tcase_add_test(looking, peers_who_ask_put_a_round_off_once_more);
+    tcase_add_test(looking, a_call_is_heeded_once_what_was_before_is_paid_for);
     return run_cases(looking, NULL);
 }

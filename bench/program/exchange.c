@@ -6,8 +6,8 @@
  * merging. shared: the vector lies in memory that peers read in place. attached: it is
  * the caller's; for a mean what the fabric copies of it is timed too, an elastic exchange
  * reads it where it is. buffer: descant_mean on a caller's buffer, as the plan allreduce
- * does it. Under --sync-cpu these rest, as the shadow does, until what they have used is
- * paid for. A run lasts from the first trainer's start to the last one's end
+ * does it. Under --sync-cpu these rest after each burst of a millisecond until it is paid
+ * for. A run lasts from the first trainer's start to the last one's end
  * (CLOCK_MONOTONIC is one for all processes); the figure is the median of the runs after
  * warm-up. Under --again they follow on each other, and it is the mean. memcpy is
  * measured by one trainer while the others are asleep. Bytes a second are the vector's

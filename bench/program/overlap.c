@@ -16,12 +16,11 @@
  *   So the shadow's work, all of it, falls into timed runs of the plan, and none of it
  *   into none's; a round may well be longer than a run. Every figure but gap_p99, which
  *   knows the warm-up too, is of those runs alone.
- * 2 The wall clock does not stand still. A pause forgives the shadow what it owed of
- *   rest, a burst of a millisecond at most; and an emulated link goes on carrying what it
- *   has begun, for up to a run of none. Both let a run of the plan hold more of the
- *   shadow's work than training without pauses would, never less; but a delayed plan that
- *   waits for its link is spared one wait a run, and looks better by it. The lengths
- *   below keep this small.
+ * 2 The wall clock does not stand still: an emulated link goes on carrying what it has
+ *   begun, for up to a run of none. That lets a run of the plan hold more of the shadow's
+ *   work than training without pauses would, never less; but a delayed plan that waits
+ *   for its link is spared one wait a run, and looks better by it. The lengths below keep
+ *   this small.
  * 3 A run of none lasts NONE_S. One of the plan lasts as long as a round, which the
  *   warm-up measures under the shadow's budget, so that --pairs runs hold about as many
  *   rounds, and at least five times what the link may gain by a pause (a fifth then, at

@@ -13,7 +13,7 @@ bool budget_burst_over(const struct budget *b)
     return clock_thread_cpu_ns() - b->cpu_ns >= BUDGET_BURST_NS;
 }
 
-void budget_pay(struct budget *b, double share, uint64_t most_ns)
+double budget_pay(struct budget *b, double share, uint64_t most_ns)
 {
     uint64_t cpu = clock_thread_cpu_ns(), now = clock_now_ns();
     uint64_t used = cpu - b->cpu_ns;
@@ -24,4 +24,5 @@ void budget_pay(struct budget *b, double share, uint64_t most_ns)
         b->until_ns = now - BUDGET_SAVED_NS;
     b->until_ns += (uint64_t)(cost / share);
     b->cpu_ns = cpu;
+    return cost / share;
 }

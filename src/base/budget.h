@@ -24,7 +24,8 @@ void budget_begin(struct budget *b, double cost, uint64_t wake_ns);
 bool budget_burst_over(const struct budget *b);
 
 /* Pays for so much of the burst that has ended, out of that share of a core; 1 or more: a
- * whole core. Rest is saved up for at most BUDGET_SAVED_NS. */
-void budget_pay(struct budget *b, double share, uint64_t most_ns);
+ * whole core. Rest is saved up for at most BUDGET_SAVED_NS. The rest, in ns, that it
+ * costs. */
+double budget_pay(struct budget *b, double share, uint64_t most_ns);
 
 #endif

@@ -109,6 +109,7 @@ struct descant {
     struct rate_limit pace;             /* sync_rate */
     bool introduced;                    /* allreduce: this trainer has given its state or
                                            taken one */
+    uint64_t held_ns, held_since_ns;    /* by job_hold, so far */
     bool rows_turn;                     /* the shadow's last piece was offered to the
                                            tables */
     uint64_t round_cpu_ns;              /* the shadow's CPU in the round in hand or the

@@ -20,11 +20,12 @@
  * plan stays as it is.
  *
  * k trainers that share a pass make a k-th of its steps each, and their mean has moved as
- * far as one of them. With scale=root changes that point one way go sqrt(k) times as far:
- * under Adagrad, whose steps shrink by the root of their number, so far does one trainer
- * go in all steps. Momentum makes up for that, and not eta: where the trainers have
- * reached their goal within a round, eta 2 carries G to its other side, each time, and
- * momentum swings less and less (by the root of mu a round).
+ * far as one of them. With scale=root mu is 1 - (1 - mu) / sqrt(k): changes that point
+ * one way go sqrt(k) times as far, once there have been 1 / (1 - mu) of them. Under
+ * Adagrad, whose steps shrink by the root of their number, so far does one trainer go in
+ * all steps. It is not eta that grows: where the trainers have reached their goal within
+ * a round, eta 2 carries G to its other side, each time, and momentum swings less and
+ * less (by the root of mu a round).
  *
  * The watch is the cosine of b and s. A step that overshoots is followed by changes that
  * lead back, against s, or nowhere; one that lags leaves most of each change to be made

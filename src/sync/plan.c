@@ -136,8 +136,8 @@ const struct option plan_options[] = {
                    .type = OPTION_CHOICE,
                    .offset = AT(plan.scale),
                    .choices = "mean|root",
-                   .help = "block: root: more outer momentum, so that G goes further by the "
-                           "root of the number of trainers"},
+                   .help = "block: root: more outer momentum, so that steady changes go "
+                           "further by the root of the number of trainers"},
     [KEY_NESTEROV] = {.name = "nesterov",
                       .type = OPTION_BOOL,
                       .offset = AT(plan.nesterov),

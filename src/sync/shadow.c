@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* The shadow: the thread that keeps a trainer's replica together with the others'.
  *
- * A round of a shadow plan is made without a rest, and then paid for: after c seconds of
- * CPU no other one begins until c / budget have passed, so that over any long time the
- * shadow has no more than its share of a core. The shorter a round, the less its workers
- * do between what the trainer gives and what it takes, which a pull loses. Meanwhile the
- * shadow rests, and answers its peers now and then. Rounds of rows are many
- * and small, so where a trainer has copies of tables the shadow works in bursts of about
- * a millisecond, each paid for by itself; that is long enough that refilling the caches
- * they emptied is small beside them.
+ * A round of a shadow plan is made without rests, but for looks where nothing wakes it,
+ * and then paid for: after c seconds of CPU no other one begins until c / budget have
+ * passed. The shorter a round, the less its workers do between what the trainer gives and
+ * what it takes, which a pull loses. While it pays, the shadow answers its peers between
+ * rests as long as those of a burst, about a millisecond of work. What it does for them
+ * is paid for, too, but puts its own round off by no more than as long again; so over any
+ * long time it has its share of a core, and at most half as much again where peers ask
+ * for a lot. It comes to a round that others call it to once it has paid for all before
+ * its last one, so that trainers meet although their rests differ a little, and one with
+ * a larger share does not spend that of others.
+ * Rounds of rows are many and small. Where a trainer has copies of tables all work is
+ * done in bursts, each paid for by itself: a burst is long enough that refilling the
+ * caches it emptied is small beside it.
  * Under the default budget the shadow pays 1.5 c, to cover its cost to the workers, too;
  * and where nothing wakes it, it pays for each look, so that it looks less often and
  * finds more. While rows of tables wait, the default budget is larger, under any plan. A
@@ -39,6 +44,7 @@ enum {
     REST_LEAST_NS = 1000000,
     REST_MOST_NS = 20000000,
     HELD_NS = 1000000000,
+    GIVE_WAY_NS = 50000,            /* after each burst of a round: others want the machine */
     SLICE_NS = 100000
 };
 
@@ -80,18 +86,29 @@ static bool rows_first(const struct descant *job, uint64_t new_steps, uint64_t g
            clock_thread_cpu_ns() - job->round_began_cpu_ns < parts * job->round_cpu_ns;
 }
 
+/* One turn of the shadow's loop. */
+struct burst {
+    bool paid;              /* all earlier work is */
+    bool may_begin, heeds;  /* a round of its own; a call to one */
+    bool in_round;          /* after its last piece, or a base is being taken */
+    bool ended;             /* a round has */
+    uint64_t held_ns;       /* job->held_ns */
+    uint64_t rows_ns;       /* its CPU time that rows took */
+};
+
 /* Shadow plans: whether the next round may begin. */
-static bool due(struct descant *job, enum round_progress progress, bool paid)
+static bool due(struct descant *job, enum round_progress progress,
+                const struct burst *burst)
 {
     if (job->plan.when != PLAN_SHADOW)
         return false;
-    if (progress == ROUND_CALLED)
+    if (progress == ROUND_CALLED && burst->heeds)
         return true;
     uint64_t new_steps = workers_steps(&job->workers) - job->begun_steps;
     uint64_t least = job->plan.gap > 1 ? (uint64_t)job->plan.gap : 1;
     return atomic_load(&job->reload) ||
-           (paid && new_steps >= least && !rows_first(job, new_steps, least) &&
-            job_link_allows(job));
+           (new_steps >= least && !rows_first(job, new_steps, least) &&
+            job_link_allows(job) && burst->may_begin);
 }
 
 static bool has_worked(enum round_progress progress)
@@ -111,7 +128,7 @@ static enum round_progress answer(struct descant *job)
     return ROUND_FAILED;
 }
 
-static enum round_progress advance_round(struct descant *job, bool paid)
+static enum round_progress advance_round(struct descant *job, struct burst *burst)
 {
     const struct round *r = &job->round;
     bool exchanges = (r->state == ROUND_EXCHANGING || r->state == ROUND_STEPPING) &&
@@ -119,12 +136,13 @@ static enum round_progress advance_round(struct descant *job, bool paid)
     if (job->plan.when != PLAN_SHADOW && !exchanges)
         return answer(job);
     enum round_progress progress = job_advance(job);
+    burst->ended |= progress == ROUND_DONE;
     if (progress == ROUND_DONE)
         job_round_done(job, workers_steps(&job->workers));
     else if (progress == ROUND_FAILED)
         job_broken(job);
     else if ((progress == ROUND_RESTING || progress == ROUND_CALLED) &&
-             due(job, progress, paid)) {
+             due(job, progress, burst)) {
         job_round_begins(job, workers_steps(&job->workers), true);
         job->round_began_cpu_ns = clock_thread_cpu_ns();
         job->round_cpu_ns = 0;
@@ -142,13 +160,6 @@ static bool take_machine(struct descant *job, bool rows)
     pthread_mutex_lock(&job->machine);
     return true;
 }
-
-/* From one look at what is paid for to the next. */
-struct burst {
-    bool paid;              /* what was done before it */
-    bool in_round;          /* after its last piece */
-    uint64_t rows_ns;       /* its CPU time that rows took */
-};
 
 static enum round_progress advance_rows(struct descant *job, struct burst *burst)
 {
@@ -177,7 +188,7 @@ static enum round_progress advance(struct descant *job, struct burst *burst)
             progress = advance_rows(job, burst);
         uint64_t before = rows ? clock_thread_cpu_ns() : 0;
         if (!job->rows_turn || !has_worked(progress)) {
-            progress = advance_round(job, burst->paid);
+            progress = advance_round(job, burst);
             job->round_cpu_ns += rows ? clock_thread_cpu_ns() - before : 0;
         }
         if (rows && !job->rows_turn && !has_worked(progress) &&
@@ -185,6 +196,7 @@ static enum round_progress advance(struct descant *job, struct burst *burst)
             progress = ROUND_WORKED;
     }
     burst->in_round = job->round.state != ROUND_IDLE;
+    burst->held_ns = job->held_ns;
     pthread_mutex_unlock(&job->machine);
     return progress;
 }
@@ -212,53 +224,96 @@ static void await(struct descant *job, enum round_progress progress, uint32_t be
                    has_rows(job) || job_answers(job) ? until_ns : until_ns + HELD_NS);
 }
 
-/* Until when it rests for what it has spent. In a round of its own its looks alone are
- * paid for; and it answers its peers between rests that are no longer than a burst's. */
-static uint64_t rest_end(const struct budget *spent, double budget, bool in_round,
-                         bool looks)
+/* The shadow's own. */
+struct debt {
+    struct budget spent;
+    uint64_t look_ns;       /* what a look costs where nothing wakes the shadow */
+    uint64_t before_ns;     /* when all work before the round in hand, or the last, is paid */
+    uint64_t heeds_ns;      /* the same, once the round has ended */
+    uint64_t latest_ns;     /* when a round may begin, whatever is owed by then */
+    uint64_t held_ns;       /* of job->held_ns, which pays for nothing */
+    bool in_round, rested;  /* before the burst in hand */
+};
+
+static bool pays(const struct descant *job, double budget)
 {
-    double ns = !in_round ? spent->cost * BUDGET_BURST_NS
-                : looks   ? (double)spent->wake_ns
-                          : 0;
-    uint64_t most = clock_now_ns() + (uint64_t)(ns / budget);
+    return job->plan.when == PLAN_SHADOW && budget < 1;
+}
+
+/* Pays for a burst: until when the shadow rests. */
+static uint64_t pay(struct descant *job, struct debt *debt, const struct burst *burst,
+                    double budget, bool looks)
+{
+    struct budget *spent = &debt->spent;
+    uint64_t held = burst->held_ns - debt->held_ns, now = clock_now_ns();
+    spent->until_ns += held;
+    debt->before_ns += held;
+    debt->heeds_ns += held;
+    debt->latest_ns += held;
+    debt->held_ns = burst->held_ns;
+    if (!debt->in_round)
+        debt->before_ns = spent->until_ns;
+    debt->in_round = burst->in_round;
+    spent->wake_ns = debt->rested ? debt->look_ns : 0;
+    bool shadows = job->plan.when == PLAN_SHADOW;
+    double cost = budget_pay(spent, budget, shadows ? UINT64_MAX : burst->rows_ns);
+    if (burst->ended) {
+        debt->heeds_ns = debt->before_ns;
+        debt->latest_ns = spent->until_ns > now ? 2 * spent->until_ns - now : now;
+    }
+    if (!pays(job, budget))
+        return now;
+    if (has_rows(job))
+        return spent->until_ns;
+    if (!burst->in_round)
+        cost = spent->cost * BUDGET_BURST_NS / budget;
+    else if (!looks)
+        cost = GIVE_WAY_NS;
+    uint64_t most = now + (uint64_t)cost;
     return spent->until_ns < most ? spent->until_ns : most;
+}
+
+/* Where rows go on after a round of theirs, so does the burst. */
+static bool goes_on(const struct descant *job, enum round_progress progress)
+{
+    return progress == ROUND_WORKED || (progress == ROUND_DONE && has_rows(job));
 }
 
 static void *run(void *context)
 {
     struct descant *job = context;
     uint64_t rest = REST_LEAST_NS;
-    struct budget spent;
+    struct debt debt = {.rested = true};
     if (job->plan.when == PLAN_EVERY && job->plan.delay > 0)
         slice_ask(SLICE_NS);
     bool given = job->sync_cpu > 0;
-    budget_begin(&spent, given ? 1 : BUDGET_BURST_COST,
-                 given || job->plan.when != PLAN_SHADOW ? 0 : job->fabric->type->look_ns);
+    if (!given && job->plan.when == PLAN_SHADOW)
+        debt.look_ns = job->fabric->type->look_ns;
+    budget_begin(&debt.spent, given ? 1 : BUDGET_BURST_COST, debt.look_ns);
     while (!atomic_load(&job->shadow_stop)) {
         uint32_t bell = atomic_load(&job->shadow_bell);
         double budget = budget_of(job);
         atomic_store_explicit(&job->budget, budget, memory_order_relaxed);
         uint64_t now = clock_now_ns();
-        struct burst burst = {.paid = budget >= 1 || spent.until_ns <= now};
+        bool paid = budget >= 1 || debt.spent.until_ns <= now;
+        struct burst burst = {.paid = paid, .may_begin = paid || debt.latest_ns <= now,
+                              .heeds = paid || debt.heeds_ns <= now};
         enum round_progress progress;
         do
             progress = advance(job, &burst);
-        while (progress == ROUND_WORKED && !budget_burst_over(&spent) &&
+        while (goes_on(job, progress) && !budget_burst_over(&debt.spent) &&
                !atomic_load(&job->shadow_stop));
-        bool shadows = job->plan.when == PLAN_SHADOW;
-        budget_pay(&spent, budget, shadows ? UINT64_MAX : burst.rows_ns);
-        atomic_store_explicit(&job->stats.shadow_cpu_ns, spent.cpu_ns,
+        bool looks = debt.look_ns > 0 && progress == ROUND_WAITING;
+        uint64_t until = pay(job, &debt, &burst, budget, looks);
+        atomic_store_explicit(&job->stats.shadow_cpu_ns, debt.spent.cpu_ns,
                               memory_order_relaxed);
         now = clock_now_ns();
         rest = has_worked(progress) ? REST_LEAST_NS
                                     : 2 * rest < REST_MOST_NS ? 2 * rest : REST_MOST_NS;
-        bool pays = shadows && budget < 1;
-        bool looks = spent.wake_ns > 0 && progress == ROUND_WAITING;
-        uint64_t until = rest_end(&spent, budget, burst.in_round && !has_rows(job), looks);
-        if (!pays || until <= now + (looks ? 0 : rest))     /* else one sleep will do */
+        debt.rested = !has_worked(progress) || !burst.in_round || has_rows(job);
+        if (until <= now + (looks ? 0 : rest))      /* else one sleep will do */
             await(job, progress, bell, now + rest);
-        if (pays)
-            rest_until(job, until);
+        rest_until(job, until);
     }
     return NULL;
 }
@@ -298,9 +353,11 @@ void shadow_stop(struct descant *job)
 void job_hold(struct descant *job)
 {
     pthread_mutex_lock(&job->machine);
+    job->held_since_ns = clock_now_ns();
 }
 
 void job_release(struct descant *job)
 {
+    job->held_ns += clock_now_ns() - job->held_since_ns;
     pthread_mutex_unlock(&job->machine);
 }

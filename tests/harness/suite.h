@@ -19,7 +19,8 @@
  * as long there. Without a sanitizer fewer, too, in programs that take long. */
 int pick(int n, int without_sanitizers, int under_sanitizers);
 int few(int n, int under_sanitizers);               /* pick(n, n, under_sanitizers) */
-#define FEWER pick(1, 4, 9)    /* a loop over many moments takes each FEWER-th of them */
+#define FEWER pick(1, 5, 9)    /* a loop over many moments takes each FEWER-th of them; odd,
+                                  as half of them differ by at % 2 */
 
 /* A loop test over the numbers below n, of which a sanitizer gets each third; which third is
  * another one for each test, so that tests of the same kinds have them all together. */
