@@ -44,7 +44,7 @@ enum {
     REST_LEAST_NS = 1000000,
     REST_MOST_NS = 20000000,
     HELD_NS = 1000000000,
-    GIVE_WAY_NS = 50000,            /* after each burst of a round: others want the machine */
+    GIVE_WAY_NS = 50000,        /* after a burst of a round, to who wants the machine */
     SLICE_NS = 100000
 };
 
@@ -228,7 +228,7 @@ static void await(struct descant *job, enum round_progress progress, uint32_t be
 struct debt {
     struct budget spent;
     uint64_t look_ns;       /* what a look costs where nothing wakes the shadow */
-    uint64_t before_ns;     /* when all work before the round in hand, or the last, is paid */
+    uint64_t before_ns;     /* when all before the round in hand, or the last, is paid */
     uint64_t heeds_ns;      /* the same, once the round has ended */
     uint64_t latest_ns;     /* when a round may begin, whatever is owed by then */
     uint64_t held_ns;       /* of job->held_ns, which pays for nothing */
@@ -297,7 +297,8 @@ static void *run(void *context)
         uint64_t now = clock_now_ns();
         bool paid = budget >= 1 || debt.spent.until_ns <= now;
         struct burst burst = {.paid = paid, .may_begin = paid || debt.latest_ns <= now,
-                              .heeds = paid || debt.heeds_ns <= now};
+                              .heeds = paid || debt.heeds_ns <= now,
+                              .held_ns = debt.held_ns};
         enum round_progress progress;
         do
             progress = advance(job, &burst);
