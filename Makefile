@@ -138,16 +138,18 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(filter-out $(if $(HAVE_TRAIN),,$(TR
 # training, whose code test_trainer runs under it, too. test_bsp_net starts ranks by mpirun, and the
 # MPI libraries crash under it; what its processes do over shm is in test_branch and test_post.
 # The rest of bsp and of segments has a thread in test_segment_storm alone, and ends of a star are of
-# one thread in test_tcp_star, of jobs with threads in test_hub.
+# one thread in test_tcp_star, of jobs with threads in test_hub. The programs that test_cli starts have
+# the threads of other tests.
 ifneq ($(findstring thread,$(SAN)),)
-TESTS := $(filter-out $(addprefix %/test_,rules ruling outer_step options hostlist launcher hosts block vector data input formats report plan \
+TESTS := $(filter-out $(addprefix %/test_,rules ruling outer_step options hostlist launcher hosts block vector data input formats report plan cli \
 	leases models loops wire wire_fabrics wire_jobs training_ends training_faults training_words told run_files resume scores shards distinct \
 	fabric members mpi mpi_errors mpi_jobs mpi_rounds joint link_contract tables tables_hot tables_parts tables_comings rows ledger ledger_words check hostile liars comings comings_rows \
 	comings_post comings_agree moves owners bsp_control segment segment_faults segment_wild tcp_star simulated simulated_faults simulation scale long_link bsp_net tls tls_strangers tcp_bytes secret),$(TESTS))
 endif
-# Python is not a sanitizer's program; convergence has the code of test_fabric, many times as often.
+# Python is not a sanitizer's program; convergence has the code of test_fabric, many times as often, and
+# the ends of training that of test_trainer.
 ifneq ($(SAN),)
-TESTS := $(filter-out %/test_segment_python %/test_python %/test_convergence,$(TESTS))
+TESTS := $(filter-out %/test_segment_python %/test_python %/test_convergence %/test_training_ends,$(TESTS))
 endif
 # Those that take longest begin first, so that none goes on alone at the end; quorum when the
 # cluster's hosts are done, for it looks at who comes late.

@@ -87,7 +87,7 @@ static double end_all(int but)
     double all = 0;
     for (int k = 0; k < TRAINERS; k++)
         if (k != but) {
-            int status = end_within(pids[k], 30);
+            int status = end_within(pids[k], 60);
             ck_assert_msg(status == 0, "trainer %d: %d: %s", k, status, said);
             all += logged_of(k, "summary", "examples");
         }
@@ -258,7 +258,7 @@ END_TEST
 
 int main(void)
 {
-    TCase *runs = new_case("runs", 90), *deaths = new_case("deaths", 90);
+    TCase *runs = new_case("runs", 200), *deaths = new_case("deaths", 90);
     make_clicks();
     tcase_add_checked_fixture(runs, set_up_training, remove_folder);
     tcase_add_checked_fixture(deaths, set_up_training, remove_folder);
