@@ -29,16 +29,11 @@ import sys
 import tempfile
 import time
 
+from hosts import BUILD, T95, setting
+
 TOP = pathlib.Path(__file__).resolve().parents[1]
-BUILD = TOP / os.environ.get("BUILD", "build/gcc")
 PROGRAM = str(BUILD / "descant")
-T95 = [6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771,
-       1.761, 1.753]                    # one-sided, for 1, 2, ... degrees
 TICK = os.sysconf("SC_CLK_TCK")
-
-
-def setting(name, default):
-    return type(default)(os.environ.get(name, default))
 
 
 def say(part, **row):

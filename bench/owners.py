@@ -35,13 +35,10 @@ import subprocess
 import sys
 import tempfile
 
+from hosts import BUILD, setting
+
 TOP = pathlib.Path(__file__).resolve().parents[1]
 SLICES = 1024               # of a table
-BUILD = TOP / os.environ.get("BUILD", "build/gcc")
-
-
-def setting(name, default):
-    return type(default)(os.environ.get(name, default))
 
 
 def say(part, **row):

@@ -39,9 +39,11 @@ static void count_wait(struct fabric *f, uint64_t until_ns)
 static uint64_t done_ns[ROUNDS * ROUND];
 static _Atomic int n_done;
 static int left;                /* of a round's pieces; the shadow's own, as what follows */
+static bool opened;             /* a round is */
 static uint64_t polled_ns, rest_ns;     /* the latest poll, and the longest time without one */
-static uint64_t asked_ns;       /* what peers ask of it at each look, */
+static uint64_t asked_ns;       /* the work that peers ask of it at each look between rounds, */
 static bool called;             /* and whether they call it to a round; set while no shadow runs */
+static int asks;                /* the shadow's own while it runs */
 
 static void work_for(uint64_t ns)
 {
@@ -51,6 +53,7 @@ static void work_for(uint64_t ns)
 
 static descant_status begin_work(struct fabric *f, const struct exchange *exchange)
 {
+    opened = true;
     left = exchange->kind == EXCHANGE_MEAN && !exchange->final ? ROUND : 0;
     return inner->begin(f, exchange);
 }
@@ -59,16 +62,20 @@ static enum fabric_progress work_poll(struct fabric *f, struct fabric_part *part
 {
     int n = atomic_load(&n_done);
     uint64_t now = clock_now_ns();
-    bool between = left == 0 && n > 0 && n < ROUNDS * ROUND;
+    bool between = !opened && n > 0 && n < ROUNDS * ROUND;
     if (n > 0 && n < ROUNDS * ROUND && now - polled_ns > rest_ns)
         rest_ns = now - polled_ns;
     polled_ns = now;
     atomic_store(&f->machine_threads, 1000);
-    work_for(between ? asked_ns : 0);
-    if (between && called && inner->poll(f, part) == FABRIC_WAITING)
-        return FABRIC_CALLED;
-    if (left == 0 || n == ROUNDS * ROUND)
-        return inner->poll(f, part);
+    if (between && asked_ns > 0) {
+        work_for(asked_ns);
+        asks++;
+    }
+    if (left == 0 || n == ROUNDS * ROUND) {
+        enum fabric_progress progress = inner->poll(f, part);
+        opened &= progress != FABRIC_DONE;
+        return between && called && progress == FABRIC_WAITING ? FABRIC_CALLED : progress;
+    }
     work_for(PIECE_NS);
     left--;
     done_ns[n] = clock_now_ns();
@@ -109,6 +116,7 @@ static double make_rounds(uint64_t asked, bool calls)
 {
     atomic_store(&n_done, 0);
     rest_ns = 0;
+    asks = 0;
     asked_ns = asked;
     called = calls;
     struct descant *job = open_with(SHARE, 0, work_poll);
@@ -199,13 +207,20 @@ START_TEST(a_round_is_made_at_once_and_then_paid_for)
 }
 END_TEST
 
-/* Each answer costs 20 ms of rest, and there is one each 10 ms at least. */
+/* Peers ask at each look, and each answer costs more rest than a burst does; so all of the shadow's
+ * rests are for answers, each as long as its own costs. */
 START_TEST(peers_who_ask_put_a_round_off_once_more)
 {
-    for (int tries = 0; tries < TRIES; tries++)
-        if (make_rounds(2 * PIECE_NS, false) < 3 * OWED_S)
+    double second_s, third_s, most;
+    for (int tries = 0; tries < TRIES; tries++) {
+        second_s = make_rounds(5 * PIECE_NS, false);
+        third_s = (double)(done_ns[2 * ROUND] - done_ns[0]) * 1e-9 - second_s;
+        most = SHARE * (second_s + third_s) / (5e-9 * PIECE_NS);
+        ck_assert_int_le(asks, (int)most + ROUNDS);
+        if (second_s < 3 * OWED_S && third_s < 3 * OWED_S)
             return;
-    ck_abort_msg("a round begins more than %g s after the last one", 3 * OWED_S);
+    }
+    ck_abort_msg("rounds begin %g and %g s after the last one", second_s, third_s);
 }
 END_TEST
 

@@ -3,12 +3,12 @@
  *
  * A round of a shadow plan is made without rests, but for looks where nothing wakes it,
  * and then paid for: after c seconds of CPU no other one begins until c / budget have
- * passed. The shorter a round, the less its workers do between what the trainer gives and
- * what it takes, which a pull loses. While it pays, the shadow answers its peers between
- * rests as long as those of a burst, about a millisecond of work. What it does for them
- * is paid for, too, but puts its own round off by no more than as long again; so over any
- * long time it has its share of a core, and at most half as much again where peers ask
- * for a lot. It comes to a round that others call it to once it has paid for all before
+ * passed. A pull loses the steps that workers make between what their trainer gives and
+ * what it takes; the shorter a round, the fewer these are. While it pays, the shadow
+ * answers its peers between rests as long as those of a burst, about a millisecond of
+ * work, or longer where an answer took more. Answers are paid for, too, but put its own
+ * round off by no more than as long again; so over any long time it has its share of a
+ * core, and at most half as much again where peers ask for a lot. It comes to a round that others call it to once it has paid for all before
  * its last one, so that trainers meet although their rests differ a little, and one with
  * a larger share does not spend that of others.
  * Rounds of rows are many and small. Where a trainer has copies of tables all work is
@@ -91,7 +91,7 @@ struct burst {
     bool paid;              /* all earlier work is */
     bool may_begin, heeds;  /* a round of its own; a call to one */
     bool in_round;          /* after its last piece, or a base is being taken */
-    bool ended;             /* a round has */
+    bool began, ended;      /* a round has */
     uint64_t held_ns;       /* job->held_ns */
     uint64_t rows_ns;       /* its CPU time that rows took */
 };
@@ -144,6 +144,7 @@ static enum round_progress advance_round(struct descant *job, struct burst *burs
     else if ((progress == ROUND_RESTING || progress == ROUND_CALLED) &&
              due(job, progress, burst)) {
         job_round_begins(job, workers_steps(&job->workers), true);
+        burst->began = true;
         job->round_began_cpu_ns = clock_thread_cpu_ns();
         job->round_cpu_ns = 0;
         progress = ROUND_WORKED;
@@ -229,15 +230,21 @@ struct debt {
     struct budget spent;
     uint64_t look_ns;       /* what a look costs where nothing wakes the shadow */
     uint64_t before_ns;     /* when all before the round in hand, or the last, is paid */
-    uint64_t heeds_ns;      /* the same, once the round has ended */
     uint64_t latest_ns;     /* when a round may begin, whatever is owed by then */
     uint64_t held_ns;       /* of job->held_ns, which pays for nothing */
-    bool in_round, rested;  /* before the burst in hand */
+    bool rested;            /* before the burst in hand */
 };
 
 static bool pays(const struct descant *job, double budget)
 {
     return job->plan.when == PLAN_SHADOW && budget < 1;
+}
+
+/* A round has ended: what it cost is owed, and as much again for answers. */
+static uint64_t latest(const struct debt *debt, uint64_t now)
+{
+    uint64_t until = debt->spent.until_ns, begun = debt->before_ns;
+    return until <= now ? now : now + 2 * (until - (begun > now ? begun : now));
 }
 
 /* Pays for a burst: until when the shadow rests. */
@@ -248,27 +255,24 @@ static uint64_t pay(struct descant *job, struct debt *debt, const struct burst *
     uint64_t held = burst->held_ns - debt->held_ns, now = clock_now_ns();
     spent->until_ns += held;
     debt->before_ns += held;
-    debt->heeds_ns += held;
     debt->latest_ns += held;
     debt->held_ns = burst->held_ns;
-    if (!debt->in_round)
+    if (burst->began)
         debt->before_ns = spent->until_ns;
-    debt->in_round = burst->in_round;
     spent->wake_ns = debt->rested ? debt->look_ns : 0;
     bool shadows = job->plan.when == PLAN_SHADOW;
     double cost = budget_pay(spent, budget, shadows ? UINT64_MAX : burst->rows_ns);
-    if (burst->ended) {
-        debt->heeds_ns = debt->before_ns;
-        debt->latest_ns = spent->until_ns > now ? 2 * spent->until_ns - now : now;
-    }
+    if (burst->ended)
+        debt->latest_ns = latest(debt, now);
     if (!pays(job, budget))
         return now;
     if (has_rows(job))
         return spent->until_ns;
-    if (!burst->in_round)
-        cost = spent->cost * BUDGET_BURST_NS / budget;
-    else if (!looks)
+    double least = spent->cost * BUDGET_BURST_NS / budget;
+    if (burst->in_round && !looks)
         cost = GIVE_WAY_NS;
+    else if (!burst->in_round && cost < least)
+        cost = least;
     uint64_t most = now + (uint64_t)cost;
     return spent->until_ns < most ? spent->until_ns : most;
 }
@@ -297,7 +301,7 @@ static void *run(void *context)
         uint64_t now = clock_now_ns();
         bool paid = budget >= 1 || debt.spent.until_ns <= now;
         struct burst burst = {.paid = paid, .may_begin = paid || debt.latest_ns <= now,
-                              .heeds = paid || debt.heeds_ns <= now,
+                              .heeds = paid || debt.before_ns <= now,
                               .held_ns = debt.held_ns};
         enum round_progress progress;
         do
