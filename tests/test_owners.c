@@ -831,6 +831,54 @@ START_TEST(a_rank_reads_its_own_pushes)
 }
 END_TEST
 
+static uint32_t wakes_since(uint32_t *bell)
+{
+    uint32_t before = *bell;
+
+    *bell = atomic_load(&rows_sides[1].service.bell);
+    return *bell - before;
+}
+
+/* The simulated link does not wake, so that service_wake rings the service's own bell. */
+START_TEST(a_push_and_the_next_fetch_wake_the_service_once)
+{
+    static const uint64_t rows[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const float g[8 * RANKS_WIDTH];
+    struct service *s = &rows_sides[1].service;
+
+    rows_open_world((struct simulated_options){.seed = 1, .fixed = true}, 3, 3);
+    rows_run(1000000);
+    uint32_t bell = atomic_load(&s->bell);
+    struct descant_rows *batch = rows_fetch(1, rows, 8), *next;
+    ck_assert_uint_eq(wakes_since(&bell), 1);
+    ck_assert_ptr_nonnull(rows_come(1, batch));
+    ck_assert_int_eq(batch_push(s, batch, g, 1), DESCANT_OK);
+    ck_assert_uint_eq(wakes_since(&bell), 0);
+    next = rows_fetch(1, rows, 8);
+    ck_assert_uint_eq(wakes_since(&bell), 1);
+    batch_send(s);
+    ck_assert_uint_eq(wakes_since(&bell), 0);
+    ck_assert_ptr_nonnull(rows_come(1, next));
+    ck_assert_int_eq(batch_push(s, next, g, 1), DESCANT_OK);
+    batch_send(s);
+    ck_assert_uint_eq(wakes_since(&bell), 1);
+
+    batch = rows_fetch(1, rows, 8);
+    ck_assert_ptr_nonnull(rows_come(1, batch));
+    next = rows_fetch(1, rows, 8);
+    ck_assert_int_eq(batch_push(s, batch, g, 1), DESCANT_OK);
+    wakes_since(&bell);
+    atomic_store(&s->status, DESCANT_ENDED);    /* so that a wait does not block */
+    ck_assert_ptr_null(batch_wait(s, next));
+    ck_assert_uint_eq(wakes_since(&bell), 1);
+    atomic_store(&s->status, 0);
+    ck_assert_ptr_nonnull(rows_come(1, next));
+    batch_let_go(s, next);
+    rows_end_all();
+    rows_close_world();
+}
+END_TEST
+
 START_TEST(cuts_that_heal_lose_nothing)
 {
     struct rng rng;
@@ -1150,6 +1198,7 @@ int main(void)
     tcase_add_loop_test(ranks, all_arrives_in_fewer_bits, 1, 3);
     tcase_add_loop_test(ranks, bytes_follow_the_law, 0, getenv("OWNERS_MANY") ? 4 : 3);
     tcase_add_test(ranks, a_rank_reads_its_own_pushes);
+    tcase_add_test(ranks, a_push_and_the_next_fetch_wake_the_service_once);
     tcase_add_loop_test(ranks, cuts_that_heal_lose_nothing, 0, few(SEEDS / 3, 3));
     tcase_add_loop_test(ranks, an_owner_that_dies_ends_it_for_all, 0, 2);
     tcase_add_loop_test(ranks, a_lost_owner_ends_it_for_all, 0, 2);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A batch of rows, as callers use it. Rows that lie here are read when the caller waits,
  * and stepped when it pushes, by the caller's own thread. Rows that have copies here are
- * read when they are fetched, as others are then on their way. */
+ * read when they are fetched, as others are then on their way. Callers mostly fetch right
+ * after a push, so a push leaves it to the fetch to wake the turning thread for both. */
 #include "owners/service.h"
 
 #include <string.h>
@@ -34,12 +35,22 @@ static void count_stall(struct service *s, const struct descant_rows *batch,
     *counted = now;
 }
 
+void batch_send(struct service *s)
+{
+    if (atomic_load_explicit(&s->unsent, memory_order_relaxed) &&
+        atomic_exchange(&s->unsent, false))
+        service_wake(s);
+}
+
 /* Until all answers are in the block. False: the service has failed. */
 static bool await(struct service *s, struct descant_rows *batch)
 {
     uint32_t missing = atomic_load(&batch->missing);
     uint64_t began = missing ? clock_now_ns() : 0, say = began + SAY_NS, now = began;
     uint64_t counted = began;
+
+    if (missing)
+        batch_send(s);
 
     while (missing && !atomic_load(&s->status)) {
         futex_wait(&batch->missing, missing, now + LOOK_NS);
@@ -360,6 +371,7 @@ static bool fetch_all(struct service *s, struct descant_rows *batch,
         good &= ask_some(&records, owner, first[COPY_ASK], first[COPY_ASK + 1]);
         good &= ask_some(&rows, owner, first[COPY_FETCH], first[COPY_FETCH + 1]);
     }
+    atomic_store(&s->unsent, false);
     service_wake(s);
     return good;
 }
@@ -375,7 +387,7 @@ static bool push_all(const struct asking *a)
             good = ask_some(a, k < a->batch->owners ? k : s->rank, first[0],
                             first[COPY_USES]);
     }
-    service_wake(s);
+    atomic_store(&s->unsent, true);
     return good;
 }
 
