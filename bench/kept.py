@@ -7,7 +7,8 @@ KEPT_TRAINERS trainers of this machine, over TCP on loopback, add 1 to each of K
 KEPT_STEP_MS, KEPT_STEPS times. A plan that loses nothing ends at KEPT_STEPS; `kept` is what it ends at,
 as a part of that. With merge=pull a trainer loses the steps that its workers make between what it gives
 to a round and what it takes, so the shorter a round is beside the gap between two, the more is kept.
-`gap` is in steps, `used` the first shadow's CPU, as a share of a core, and the model the mean of all trainers'.
+`gap` is in steps, `used` the first shadow's CPU, as a share of a core, and the model the mean of all
+trainers'.
 
 BUILD: where the library is (build/gcc). KEPT_TRAINERS (2), KEPT_FLOATS (500000), KEPT_STEPS (1500),
 KEPT_STEP_MS (5), KEPT_CPU (0.02: the shadow's share of a core; 0.02,0.04: of each trainer's). With a
@@ -17,19 +18,18 @@ workers."""
 import json
 import multiprocessing
 import os
-import pathlib
 import random
 import sys
 import time
 
-TOP = pathlib.Path(__file__).resolve().parents[1]
-os.environ["DESCANT_LIBRARY"] = str(TOP / os.environ.get("BUILD", "build/gcc") / "libdescant.so")
+import numpy as np
+
+from hosts import BUILD, TOP, setting
+
+os.environ["DESCANT_LIBRARY"] = str(BUILD / "libdescant.so")
 sys.path.insert(0, str(TOP / "python"))
 
 import descant          # noqa: E402
-import numpy as np      # noqa: E402
-
-from hosts import setting       # noqa: E402
 
 SHARES = setting("KEPT_CPU", "0.02").split(",")
 STEPS, STEP_S = setting("KEPT_STEPS", 1500), setting("KEPT_STEP_MS", 5.0) / 1000

@@ -10,6 +10,8 @@ speed    examples/s of a job of SHARDED_HOSTS hosts / those of as many hosts of 
          share its caches and its memory, so several are slower than one also where none speaks to
          another; `ratio_idle` is beside a host alone while the others' cores are idle
 quality  the held-out loss after one pass over SHARDED_CLICKS, beside one host: pairs of one seed
+lockstep the same of one host whose batches are so many times as large: of what that many hosts would
+         compute if each step were a sum of all their gradients, of rows, too
 limit    four hosts that may use SHARDED_MB of memory each, with a table that is larger: it trains, is
          kept, and goes on from what was kept
 
@@ -194,26 +196,34 @@ def part_speed():
                     cached=of["job"]["rows_cached"] / max(1, of["job"]["rows_fetched"]))
 
 
-def part_quality():
+def losses(part, run):
     data, held = clicks("pass", setting("SHARDED_CLICKS", 2000000), 1), clicks("held", 200000, 2)
     first, seeds = setting("SHARDED_FIRST_SEED", 1), setting("SHARDED_SEEDS", 5)
     for name in setting("SHARDED_OPTIMIZERS", "adaptive momentum").split():
-        model = (f"--data {data} --eval {held} --model dlrm --batch 128 {OPTIMIZERS[name]} "
-                 "--workers 1")
+        model = f"--data {data} --eval {held} --model dlrm {OPTIMIZERS[name]} --workers 1"
         differences = {}
         for seed in range(first, first + seeds):
-            one = train(1, 1, f"{model} --seed {seed} --sync none")["eval_loss"]
+            one = train(1, 1, f"{model} --batch 128 --seed {seed} --sync none")["eval_loss"]
             for ranks in map(int, setting("SHARDED_HOSTS", "2 4").split()):
-                end = train(ranks, cores_of(ranks), f"{model} --seed {seed} --sync {PLAN} --tables shard")
+                end = run(ranks, f"{model} --seed {seed}")
                 difference = end["eval_loss"] / one - 1
                 differences.setdefault(ranks, []).append(difference)
                 say("pair", optimizer=name, hosts=ranks, seed=seed, loss=one, difference=difference,
-                    gap=end["gap_mean"])
+                    gap=end.get("gap_mean"))
         for ranks, found in differences.items():
             bound = (T95[min(seeds - 2, len(T95) - 1)] * statistics.stdev(found) / math.sqrt(seeds)
                      if seeds > 1 else math.nan)
-            say("quality", plan=PLAN, optimizer=name, hosts=ranks, seeds=seeds,
+            say(part, plan=PLAN, optimizer=name, hosts=ranks, seeds=seeds,
                 difference=statistics.mean(found), difference_at_most=statistics.mean(found) + bound)
+
+
+def part_quality():
+    losses("quality", lambda ranks, words: train(
+        ranks, cores_of(ranks), f"{words} --batch 128 --sync {PLAN} --tables shard"))
+
+
+def part_lockstep():
+    losses("lockstep", lambda ranks, words: train(1, 1, f"{words} --batch {128 * ranks} --sync none"))
 
 
 def part_limit():
@@ -241,7 +251,7 @@ def part_limit():
             say("limit", **row, said=words[-1] if words else "killed")
 
 
-PARTS = {"speed": part_speed, "quality": part_quality, "limit": part_limit}
+PARTS = {"speed": part_speed, "quality": part_quality, "lockstep": part_lockstep, "limit": part_limit}
 
 
 def main():

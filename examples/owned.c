@@ -73,10 +73,10 @@ static void train(uint64_t state)
         for (int i = 0; i < BATCH; i++)
             for (int k = 0; k < WIDTH; k++)
                 gradients[i][k] = block[i * WIDTH + k] - wanted(rows[at][i], k);
-        TRY(descant_rows_push(job, batch[at], &gradients[0][0], 0.5));
-        TRY(descant_step(job));
+        TRY(descant_rows_push_more(job, batch[at], &gradients[0][0], 0.5));
         choose(&state, rows[at]);               /* the batch after the next one */
         TRY(descant_rows_fetch(job, table, rows[at], BATCH, &batch[at]));
+        TRY(descant_step(job));
     }
     for (int k = 0; k < AHEAD; k++)
         TRY(descant_rows_drop(job, batch[k]));

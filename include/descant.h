@@ -332,11 +332,12 @@ DESCANT_API descant_status descant_owned_table(struct descant *job, const char *
  * rows in the order in which they were named; valid until the batch is pushed or dropped.
  * Rows of this rank are read now, others as they were when their owner was asked. ready:
  * 1 if wait would not wait, else 0. push: gives gradients, (n, width), in the same order,
- * and returns; it waits only while 32 MB of pushes are on their way. The gradients are
- * sent with the next fetch, wait or step of any thread of this rank, or within 0.1 s, and
- * the owners step by them at the given rate. Gradients with NaN or Inf are left out,
- * counted (stats.rows_bad) and named. drop: the batch has no gradients. push and drop
- * give the batch back, also where they fail, but for ORDER and FORKED. sync_cpu and
+ * and returns. The owners step by them at the given rate. It waits only while 32 MB of
+ * pushes are on their way. Gradients with NaN or Inf are left out, counted
+ * (stats.rows_bad) and named. push_more: the same, for a loop that fetches next. The
+ * gradients are sent with that fetch, and a thread is woken once instead of twice;
+ * without a fetch they are sent within 0.1 s. drop: the batch has no gradients. push and
+ * drop give the batch back, also where they fail, but for ORDER and FORKED. sync_cpu and
  * sync_rate do not limit them.
  *
  * A rank reads its own pushes. settle: returns when the owners have stepped by all that
@@ -356,6 +357,9 @@ DESCANT_API int descant_rows_ready(struct descant *job, const struct descant_row
 DESCANT_API descant_status descant_rows_push(struct descant *job,
                                              struct descant_rows *batch,
                                              const float *gradients, double rate);
+DESCANT_API descant_status descant_rows_push_more(struct descant *job,
+                                                  struct descant_rows *batch,
+                                                  const float *gradients, double rate);
 DESCANT_API descant_status descant_rows_drop(struct descant *job,
                                              struct descant_rows *batch);
 DESCANT_API descant_status descant_rows_settle(struct descant *job);

@@ -9,7 +9,6 @@
 #include "harness/tcp.h"
 #include "harness/values.h"
 #include "harness/wait.h"
-#include "sync/job.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -72,7 +71,7 @@ static bool may_push(uint64_t row, int rank, int size, int thread)
                       : (int)(row % (uint64_t)(size * THREADS)) == rank * THREADS + thread;
 }
 
-struct caller {
+struct worker {
     struct descant *job;
     int table, rank, size, thread;
     bool good;
@@ -81,7 +80,7 @@ struct caller {
 };
 
 /* A worker reads all that it has pushed, and nothing that nobody has. */
-static bool reads_what_was_pushed(const struct caller *me, const uint64_t *rows, const float *block)
+static bool reads_what_was_pushed(const struct worker *me, const uint64_t *rows, const float *block)
 {
     for (size_t k = 0; k < BATCH; k++)
         for (int i = 0; i < WIDTH; i++) {
@@ -97,7 +96,7 @@ static bool reads_what_was_pushed(const struct caller *me, const uint64_t *rows,
     return true;
 }
 
-static bool push_batch(struct caller *me, struct rng *rng)
+static bool push_batch(struct worker *me, struct rng *rng)
 {
     uint64_t rows[BATCH], ids[BATCH];
     float g[BATCH * WIDTH], *block;
@@ -121,12 +120,13 @@ static bool push_batch(struct caller *me, struct rng *rng)
         page->pushed[rows[k]]++;
         me->mine[rows[k]]++;
     }
-    return descant_rows_push(me->job, batch, g, 0.5) == DESCANT_OK;
+    return (rng_next(rng) % 2 ? descant_rows_push : descant_rows_push_more)(me->job, batch, g, 0.5) ==
+           DESCANT_OK;
 }
 
 static void *work(void *of)
 {
-    struct caller *me = of;
+    struct worker *me = of;
     struct rng rng;
 
     rng_init(&rng, (uint64_t)(me->rank * THREADS + me->thread));
@@ -204,7 +204,7 @@ static bool a_hold_lasts_until_it_is_ended(struct descant *job)
 static int train(int rank, int size, int founders)
 {
     struct descant *job = open_one(rank, founders);
-    struct caller workers[THREADS];
+    struct worker workers[THREADS];
     struct descant_owned of = shape();
     int other, table;
     bool good = true;
@@ -221,7 +221,7 @@ static int train(int rank, int size, int founders)
     if (moves && rank == 1 && !a_hold_lasts_until_it_is_ended(job))
         return 9;
     for (int k = 0; k < THREADS; k++) {
-        workers[k] = (struct caller){.job = job, .table = table, .rank = rank, .size = size,
+        workers[k] = (struct worker){.job = job, .table = table, .rank = rank, .size = size,
                                      .thread = k};
         pthread_create(&workers[k].id, NULL, work, &workers[k]);
     }
@@ -543,29 +543,6 @@ START_TEST(rows_that_cannot_move_are_refused)
 }
 END_TEST
 
-START_TEST(a_step_sends_pushes)
-{
-    struct descant *job = open_job("self", "none", 0, 1);
-    const struct descant_owned of = shape();
-    const uint64_t rows[] = {0, 1};
-    const float g[2 * WIDTH] = {0};
-    struct descant_rows *batch;
-    float *block;
-    int table;
-
-    ck_assert_int_eq(descant_owned_table(job, "t", &of, &table), DESCANT_OK);
-    ck_assert_ptr_nonnull(descant_alloc(job, "w", 10));
-    ck_assert_int_eq(descant_start(job), DESCANT_OK);
-    ck_assert_int_eq(descant_rows_fetch(job, table, rows, 2, &batch), DESCANT_OK);
-    ck_assert_int_eq(descant_rows_wait(job, batch, &block), DESCANT_OK);
-    ck_assert_int_eq(descant_rows_push(job, batch, g, 1), DESCANT_OK);
-    ck_assert(atomic_load(&job->owners.service.unsent));
-    ck_assert_int_eq(descant_step(job), DESCANT_OK);
-    ck_assert(!atomic_load(&job->owners.service.unsent));
-    ck_assert_int_eq(descant_close(job), DESCANT_OK);
-}
-END_TEST
-
 START_TEST(calls_that_cannot_be_are_refused)
 {
     struct descant *job = open_job("self", "none", 0, 1);
@@ -866,7 +843,6 @@ int main(void)
     tcase_add_loop_test(moving, rows_go_where_ranks_are, 0, movings);
     tcase_add_loop_test(moving, replicas_take_the_rows_of_one_that_is_killed, 1, 1 + deaths);
     tcase_add_test(refused, rows_that_cannot_move_are_refused);
-    tcase_add_test(refused, a_step_sends_pushes);
     tcase_add_test(refused, calls_that_cannot_be_are_refused);
     tcase_add_test(refused, tables_that_differ_are_refused);
     tcase_add_test(refused, there_is_no_port_after_the_last);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A batch of rows, as callers use it. Rows that lie here are read when the caller waits,
  * and stepped when it pushes, by the caller's own thread. Rows that have copies here are
- * read when they are fetched, as others are then on their way. Callers mostly fetch right
- * after a push, so a push leaves it to the fetch to wake the turning thread for both. */
+ * read when they are fetched, as others are then on their way. A caller that fetches
+ * right after a push leaves it to the fetch to wake the turning thread for both. */
 #include "owners/service.h"
 
 #include <string.h>
@@ -35,22 +35,12 @@ static void count_stall(struct service *s, const struct descant_rows *batch,
     *counted = now;
 }
 
-void batch_send(struct service *s)
-{
-    if (atomic_load_explicit(&s->unsent, memory_order_relaxed) &&
-        atomic_exchange(&s->unsent, false))
-        service_wake(s);
-}
-
 /* Until all answers are in the block. False: the service has failed. */
 static bool await(struct service *s, struct descant_rows *batch)
 {
     uint32_t missing = atomic_load(&batch->missing);
     uint64_t began = missing ? clock_now_ns() : 0, say = began + SAY_NS, now = began;
     uint64_t counted = began;
-
-    if (missing)
-        batch_send(s);
 
     while (missing && !atomic_load(&s->status)) {
         futex_wait(&batch->missing, missing, now + LOOK_NS);
@@ -371,7 +361,6 @@ static bool fetch_all(struct service *s, struct descant_rows *batch,
         good &= ask_some(&records, owner, first[COPY_ASK], first[COPY_ASK + 1]);
         good &= ask_some(&rows, owner, first[COPY_FETCH], first[COPY_FETCH + 1]);
     }
-    atomic_store(&s->unsent, false);
     service_wake(s);
     return good;
 }
@@ -387,7 +376,6 @@ static bool push_all(const struct asking *a)
             good = ask_some(a, k < a->batch->owners ? k : s->rank, first[0],
                             first[COPY_USES]);
     }
-    atomic_store(&s->unsent, true);
     return good;
 }
 
@@ -534,8 +522,8 @@ static bool push(const struct asking *a)
     return pushed;
 }
 
-descant_status batch_push(struct service *s, struct descant_rows *batch,
-                          const float *gradients, float rate)
+descant_status batch_push_more(struct service *s, struct descant_rows *batch,
+                               const float *gradients, float rate)
 {
     const struct asking pushes = {.s = s, .batch = batch, .kind = ASK_PUSH,
                                   .gradients = gradients, .rate = rate,
@@ -549,4 +537,13 @@ descant_status batch_push(struct service *s, struct descant_rows *batch,
     batch_let_go(s, batch);
     int status = atomic_load(&s->status);
     return status ? (descant_status)status : pushed ? DESCANT_OK : DESCANT_MEMORY;
+}
+
+descant_status batch_push(struct service *s, struct descant_rows *batch,
+                          const float *gradients, float rate)
+{
+    descant_status status = batch_push_more(s, batch, gradients, rate);
+
+    service_wake(s);
+    return status;
 }

@@ -194,8 +194,6 @@ struct service {
     _Atomic size_t queued;              /* bytes of pushes' asks on their way, of callers
                                            and passed on; rows of slices that are copied
                                            have bounds of their own (moves.h) */
-    _Atomic bool unsent;                /* pushes are in the inbox, and no wake has
-                                           followed */
     _Atomic uint32_t unqueued;          /* rung when these become few enough; a futex */
     /* flags, sequentially consistent */
     _Atomic int status;                 /* of its failure; 0. Set by the turning thread,
@@ -292,11 +290,12 @@ bool batch_ready(const struct descant_rows *batch);     /* all are here */
 bool batch_here(struct service *s, struct descant_rows *batch);
 /* Its rows, once all are here; NULL: the service has failed. */
 float *batch_wait(struct service *s, struct descant_rows *batch);
-/* The caller's part in the batch ends, also where it fails. Any caller's next fetch, wait
- * or batch_send wakes the turning thread for it. */
+/* The caller's part in the batch ends, also where it fails. */
 descant_status batch_push(struct service *s, struct descant_rows *batch,
                           const float *gradients, float rate);
-void batch_send(struct service *s);     /* what was pushed, if that is still to be done */
+/* The same, but the turning thread is not woken: the caller's next fetch wakes it. */
+descant_status batch_push_more(struct service *s, struct descant_rows *batch,
+                               const float *gradients, float rate);
 void batches_fini(struct service *s);
 
 /* --- for the files of the service --- */

@@ -73,29 +73,37 @@ static bool find_rows(struct ahead *a, int place)
     return a->status == DESCANT_OK;
 }
 
-/* One more batch on its way. False: there is none now. */
-static bool ask(struct ahead *a, bool waits)
+/* One more batch, of which nothing is asked. False: it is not the time, or there is none
+ * now. */
+static bool next_batch(struct ahead *a, bool waits)
 {
-    int place = (a->first + a->n) % RING;
-    struct ahead_batch *next = &a->ring[place];
+    struct ahead_batch *next = &a->ring[(a->first + a->n) % RING];
 
     next->rows = NULL;
-    if (!(waits ? feed_next(a->feed, &next->batch) : feed_now(a->feed, &next->batch)))
+    if (a->n > a->pace.depth || !(waits ? feed_next(a->feed, &next->batch)
+                                        : feed_now(a->feed, &next->batch)))
         return false;
     a->n++;
     a->found = -1;
+    return true;
+}
+
+/* The rows of the last batch are on their way. */
+static void ask(struct ahead *a)
+{
+    int place = (a->first + a->n - 1) % RING;
+
     if (find_rows(a, place)) {
         const struct row_grads *found = work_rows(a->work);
         a->status = descant_rows_fetch(a->at.job, a->at.table, found->rows, found->n,
-                                       &next->rows);
+                                       &a->ring[place].rows);
     }
-    return a->status == DESCANT_OK;
 }
 
 static void ask_more(struct ahead *a, bool waits)
 {
-    while (a->status == DESCANT_OK && a->n <= a->pace.depth && ask(a, waits && !a->n))
-        ;
+    while (a->status == DESCANT_OK && next_batch(a, waits && !a->n))
+        ask(a);
 }
 
 static void drop_now(struct ahead *a)
@@ -142,8 +150,12 @@ static void done(void *of)
     if (a->status != DESCANT_OK)
         return;
     a->now = NULL;
-    a->status = descant_rows_push(a->at.job, rows, work_rows(a->work)->grads, a->rate);
-    if (a->at.most >= 0)
+    bool asks = a->at.most >= 0 && next_batch(a, false);
+    a->status = (asks ? descant_rows_push_more : descant_rows_push)(
+        a->at.job, rows, work_rows(a->work)->grads, a->rate);
+    if (asks && a->status == DESCANT_OK)
+        ask(a);
+    if (asks)
         ask_more(a, false);
 }
 

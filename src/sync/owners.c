@@ -578,8 +578,11 @@ descant_status descant_rows_wait(struct descant *job, struct descant_rows *batch
     return DESCANT_OK;
 }
 
-descant_status descant_rows_push(struct descant *job, struct descant_rows *batch,
-                                 const float *gradients, double rate)
+typedef descant_status push_fn(struct service *s, struct descant_rows *batch,
+                               const float *gradients, float rate);
+
+static descant_status push(struct descant *job, struct descant_rows *batch,
+                           const float *gradients, double rate, push_fn *by)
 {
     descant_status status = check(job, "descant_rows_push");
     float step = (float)rate;
@@ -597,8 +600,20 @@ descant_status descant_rows_push(struct descant *job, struct descant_rows *batch
                                "descant_rows_push: the rate is %g", rate);
     }
     batch->stalls = workers_has_me(&job->workers);
-    status = batch_push(&job->owners.service, batch, gradients, step);
+    status = by(&job->owners.service, batch, gradients, step);
     return status == DESCANT_OK ? status : owners_lost(job, status);
+}
+
+descant_status descant_rows_push(struct descant *job, struct descant_rows *batch,
+                                 const float *gradients, double rate)
+{
+    return push(job, batch, gradients, rate, batch_push);
+}
+
+descant_status descant_rows_push_more(struct descant *job, struct descant_rows *batch,
+                                      const float *gradients, double rate)
+{
+    return push(job, batch, gradients, rate, batch_push_more);
 }
 
 descant_status descant_rows_drop(struct descant *job, struct descant_rows *batch)

@@ -7,10 +7,11 @@
  * what it takes; the shorter a round, the fewer these are. While it pays, the shadow
  * answers its peers between rests as long as those of a burst, about a millisecond of
  * work, or longer where an answer took more. Answers are paid for, too, but put its own
- * round off by no more than as long again; so over any long time it has its share of a
- * core, and at most half as much again where peers ask for a lot. It comes to a round that others call it to once it has paid for all before
- * its last one, so that trainers meet although their rests differ a little, and one with
- * a larger share does not spend that of others.
+ * round off by no more than as long again, and debts above that are forgiven. So over any
+ * long time it has its share of a core, or half as much again where peers ask for a lot.
+ * The shadow heeds others' calls to a round once it has paid for all before its last one,
+ * so that trainers meet although their rests differ a little, and one with a larger share
+ * does not spend that of others.
  * Rounds of rows are many and small. Where a trainer has copies of tables all work is
  * done in bursts, each paid for by itself: a burst is long enough that refilling the
  * caches it emptied is small beside it.
@@ -240,7 +241,8 @@ static bool pays(const struct descant *job, double budget)
     return job->plan.when == PLAN_SHADOW && budget < 1;
 }
 
-/* A round has ended: what it cost is owed, and as much again for answers. */
+/* A round has ended, and what it cost is owed: when the next may begin, if as much again
+ * is spent on answers. */
 static uint64_t latest(const struct debt *debt, uint64_t now)
 {
     uint64_t until = debt->spent.until_ns, begun = debt->before_ns;
@@ -262,8 +264,11 @@ static uint64_t pay(struct descant *job, struct debt *debt, const struct burst *
     spent->wake_ns = debt->rested ? debt->look_ns : 0;
     bool shadows = job->plan.when == PLAN_SHADOW;
     double cost = budget_pay(spent, budget, shadows ? UINT64_MAX : burst->rows_ns);
-    if (burst->ended)
+    if (burst->ended) {
         debt->latest_ns = latest(debt, now);
+        if (spent->until_ns > debt->latest_ns)
+            spent->until_ns = debt->latest_ns;
+    }
     if (!pays(job, budget))
         return now;
     if (has_rows(job))

@@ -107,7 +107,6 @@ descant_status descant_step(struct descant *job)
                         WORKERS_MAX);
     uint64_t steps = atomic_load_explicit(&worker->steps, memory_order_relaxed);
     atomic_store_explicit(&worker->steps, steps + 1, memory_order_relaxed);
-    batch_send(&job->owners.service);
     if (JOB_LIKELY(job->plan.when != PLAN_EVERY) || job->plan.what == PLAN_GRADIENT)
         return DESCANT_OK;
     uint64_t t = atomic_fetch_add_explicit(&job->t, 1, memory_order_relaxed) + 1;
