@@ -120,8 +120,8 @@ static bool push_batch(struct worker *me, struct rng *rng)
         page->pushed[rows[k]]++;
         me->mine[rows[k]]++;
     }
-    return (rng_next(rng) % 2 ? descant_rows_push : descant_rows_push_more)(me->job, batch, g, 0.5) ==
-           DESCANT_OK;
+    return (rng_next(rng) % 2 ? descant_rows_push : descant_rows_push_more)(
+               me->job, batch, g, 0.5) == DESCANT_OK;
 }
 
 static void *work(void *of)

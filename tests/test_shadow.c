@@ -19,7 +19,7 @@ static _Atomic int looks, waits;
 
 static enum fabric_progress count_poll(struct fabric *f, struct fabric_part *part)
 {
-    atomic_store(&f->machine_threads, 1000);    /* the budget of a machine without a core to spare */
+    atomic_store(&f->machine_threads, 1000);    /* its budget: no core is to spare */
     if (!atomic_load(&stuck))
         return inner->poll(f, part);
     atomic_fetch_add(&looks, 1);
@@ -160,8 +160,8 @@ START_TEST(looks_are_paid_for)
 }
 END_TEST
 
-/* The rest that is owed, 15 ms, is shorter than a wait may grow to. Looks after sleeps that were too
- * long by that owe nothing, and wait. */
+/* The rest that is owed, 15 ms, is shorter than a wait may grow to. Looks after sleeps that were
+ * too long by that owe nothing, and wait. */
 START_TEST(one_sleep_does_for_a_look)
 {
     for (int tries = 0; tries < TRIES; tries++) {
@@ -200,7 +200,8 @@ END_TEST
 START_TEST(a_round_is_made_at_once_and_then_paid_for)
 {
     for (int tries = 0; tries < TRIES; tries++) {
-        double both_s = make_rounds(0, false), round_s = (double)(done_ns[ROUND - 1] - done_ns[0]) * 1e-9;
+        double both_s = make_rounds(0, false);
+        double round_s = (double)(done_ns[ROUND - 1] - done_ns[0]) * 1e-9;
         ck_assert_double_gt(both_s, 0.8 * OWED_S);
         if (round_s < 0.5 * both_s && (double)rest_ns * 1e-9 < 0.5 * both_s)
             return;
