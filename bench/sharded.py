@@ -213,7 +213,7 @@ def losses(part, run):
         for ranks, found in differences.items():
             bound = (T95[min(seeds - 2, len(T95) - 1)] * statistics.stdev(found) / math.sqrt(seeds)
                      if seeds > 1 else math.nan)
-            say(part, plan=PLAN, optimizer=name, hosts=ranks, seeds=seeds,
+            say(part, plan=PLAN if part == "quality" else "none", optimizer=name, hosts=ranks, seeds=seeds,
                 difference=statistics.mean(found), difference_at_most=statistics.mean(found) + bound)
 
 
