@@ -29,9 +29,8 @@ import sys
 import tempfile
 import time
 
-from hosts import BUILD, T95, setting
+from hosts import BUILD, T95, TOP, setting
 
-TOP = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = str(BUILD / "descant")
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -198,7 +197,8 @@ def part_loss():
             differ.append(100 * (loss[True] / loss[False] - 1))
             say("pair", seed=seed, killed=loss[True], without=loss[False], differs_percent=differ[-1])
         spread = statistics.stdev(differ) if len(differ) > 1 else math.nan
-        bound = statistics.mean(differ) + T95[min(len(differ) - 2, len(T95) - 1)] * spread / math.sqrt(len(differ))
+        bound = (statistics.mean(differ) +
+                 T95[min(len(differ) - 2, len(T95) - 1)] * spread / math.sqrt(len(differ)))
         say("loss", plan=setting("HUB_PLAN", "shadow-easgd"), pairs=len(differ), kills=n,
             mean_percent=statistics.mean(differ), deviation=spread, upper_95_percent=bound)
 

@@ -35,9 +35,8 @@ import subprocess
 import sys
 import tempfile
 
-from hosts import BUILD, setting
+from hosts import BUILD, TOP, setting
 
-TOP = pathlib.Path(__file__).resolve().parents[1]
 SLICES = 1024               # of a table
 
 

@@ -68,7 +68,7 @@ static void read_live(struct reference *r, int tick, bool before_steps)
         memcpy(r->read[0], r->w[0], sizeof r->w[0]);
 }
 
-/* A change goes on to 1 / (1 - mu) of itself in all; with n trainers to the root of n times as much. */
+/* A change goes on to 1 / (1 - mu) of itself in all; with n trainers to the root of n times that. */
 static double momentum_of(const struct plan *plan, int n)
 {
     return plan->scale == PLAN_AS_ROOT ? 1 - (1 - plan->momentum) / sqrt(n) : plan->momentum;

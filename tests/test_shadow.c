@@ -113,6 +113,12 @@ static void close_it(struct descant *job)
     descant_close(job);
 }
 
+/* From the first piece of the round before. */
+static double seconds_to(int round)
+{
+    return (double)(done_ns[round * ROUND] - done_ns[(round - 1) * ROUND]) * 1e-9;
+}
+
 /* Until all rounds are done: the seconds from the first one's first piece to the second one's. */
 static double make_rounds(uint64_t asked, bool calls)
 {
@@ -127,7 +133,7 @@ static double make_rounds(uint64_t asked, bool calls)
         clock_sleep_until(clock_now_ns() + 1000000);
     }
     close_it(job);
-    return (double)(done_ns[ROUND] - done_ns[0]) * 1e-9;
+    return seconds_to(1);
 }
 
 /* The seconds that its round was stuck; counts are of these. */
@@ -217,7 +223,7 @@ START_TEST(peers_who_ask_put_a_round_off_once_more)
     double second_s, third_s, most;
     for (int tries = 0; tries < TRIES; tries++) {
         second_s = make_rounds(5 * PIECE_NS, false);
-        third_s = (double)(done_ns[2 * ROUND] - done_ns[0]) * 1e-9 - second_s;
+        third_s = seconds_to(2);
         most = SHARE * (second_s + third_s) / (5e-9 * PIECE_NS);
         ck_assert_int_le(asks, (int)most + ROUNDS);
         if (second_s < 3 * OWED_S && third_s < 3 * OWED_S)
@@ -226,11 +232,6 @@ START_TEST(peers_who_ask_put_a_round_off_once_more)
     ck_abort_msg("rounds begin %g and %g s after the last one", second_s, third_s);
 }
 END_TEST
-
-static double seconds_to(int round)
-{
-    return (double)(done_ns[round * ROUND] - done_ns[(round - 1) * ROUND]) * 1e-9;
-}
 
 /* The first round after that may still be late, for answers before it. */
 START_TEST(answers_leave_no_debt)

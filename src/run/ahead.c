@@ -153,10 +153,10 @@ static void done(void *of)
     bool asks = a->at.most >= 0 && next_batch(a, false);
     a->status = (asks ? descant_rows_push_more : descant_rows_push)(
         a->at.job, rows, work_rows(a->work)->grads, a->rate);
-    if (asks && a->status == DESCANT_OK)
-        ask(a);
-    if (asks)
-        ask_more(a, false);
+    if (!asks || a->status != DESCANT_OK)
+        return;
+    ask(a);
+    ask_more(a, false);
 }
 
 void ahead_trains(struct ahead *a)
