@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How runs of descant train end, and go on: deaths in the last chunks and at the last evaluation,
  * zombies, signals at every moment, resuming with other settings, and what is refused. */
+#include "harness/data.h"
 #include "harness/training.h"
 
 #include "train/claims.h"
@@ -521,6 +522,103 @@ START_TEST(batches_know_their_place)
 }
 END_TEST
 
+/* Two feeds share the chunks, batch by batch. A chunk of the second one begins behind the first
+ * one's; its own part begins with nothing, or behind all that was trained before. */
+START_TEST(a_feed_knows_how_far_it_is_itself)
+{
+    static struct board board;
+    struct log log = {.rank = -1};
+    const char *path = clicks;
+    struct feed *feeds[2];
+    struct claims claims[2];
+    struct feed_batch batch;
+    double own[2] = {-1, -1}, first_place = -1, first_own = -1;
+    uint64_t seen = 0;
+    memset(&board, 0, sizeof board);
+    for (int k = 0; k < 2; k++) {
+        claims[k] = (struct claims){.board = &board, .seat = board_sit(&board, k),
+                                    .limit = _i & 1 ? ROWS / 2 : 0};
+        const struct feed_options o = {
+            .data = {.paths = &path, .n_paths = 1, .format = DATA_CRITEO,
+                     .chunk_bytes = 256 << 10, .log = &log},
+            .claims = claims_begin(&claims[k]), .depth = 1, .batch = 32, .feeds = 2,
+            .goes_on = _i & 2, .log = &log,
+        };
+        ck_assert_int_eq(feed_start(&feeds[k], &o), DESCANT_OK);
+        ck_assert(feed_next(feeds[k], &batch));     /* now it holds a chunk */
+        first_place = batch.place;
+        first_own = batch.own;
+        do {
+            ck_assert_msg(batch.own > own[k], "%g after %g", batch.own, own[k]);
+            own[k] = batch.own;
+            seen += batch.examples.n;
+            feed_done(feeds[k], &batch);
+        } while (own[k] < 0.02 + (k && _i & 2 ? first_place : 0) && feed_next(feeds[k], &batch));
+    }
+    ck_assert_msg(_i & 1 || first_place > 0.03, "%g", first_place);
+    ck_assert_msg(_i & 2 ? first_own == first_place : first_own < 0.01, "%g, its place %g",
+                  first_own, first_place);
+    for (bool more = true; more;) {
+        more = false;
+        for (int k = 0; k < 2; k++)
+            if (feed_next(feeds[k], &batch)) {
+                more = true;
+                own[k] = batch.own;
+                seen += batch.examples.n;
+                feed_done(feeds[k], &batch);
+            }
+    }
+    for (int k = 0; k < 2; k++)
+        feed_stop(feeds[k]);
+    ck_assert_uint_eq(seen, _i & 1 ? ROWS / 2 : ROWS);
+    double half = 0.5 * (own[0] + own[1] - (_i & 2 ? first_place : 0));
+    ck_assert_msg(half > 0.97 && half < 1.03, "%g and %g", own[0], own[1]);
+}
+END_TEST
+
+/* Under allreduce all trainers make the same steps, also where one's chunk is far behind the
+ * other's. With one chunk for each, all is the same in each run, whoever has which. */
+START_TEST(replicas_stay_alike_while_rates_change)
+{
+    struct train_options o = small();
+    struct train_result r;
+    struct safetensors *kept[2];
+    size_t floats = 0;
+    o.data = put_images("each", 0, 48, 0);
+    o.format = DATA_IDX;
+    o.model = MODEL_MLP;
+    o.bottom = train_options_default().bottom;
+    o.rows = train_options_default().rows;
+    o.width = train_options_default().width;
+    o.chunk = 24 * SIDE * SIDE;
+    o.depth = 1;
+    o.batch = 1;
+    o.warmup = _i == 0 ? 0.9 : 0;
+    o.schedule = _i == 0 ? SCHEDULE_CONSTANT : SCHEDULE_LINEAR;
+    o.trainers = 2;
+    o.sync = "allreduce";
+    for (int k = 0; k < 2; k++) {
+        o.final = k ? FINAL_MEAN : FINAL_LOCAL;
+        o.checkpoint = in_folder(k ? "mean" : "local");
+        ck_assert_msg(train(&o, &r) == 0, "%s", said);
+        ck_assert_uint_eq(r.seen.n, 48);
+        ck_assert_int_eq(safetensors_open(&kept[k], o.checkpoint, NULL), DESCANT_OK);
+    }
+    for (size_t k = 0; k < safetensors_count(kept[0]); k++) {
+        const struct safetensor *local = safetensors_at(kept[0], k);
+        const struct safetensor *mean = safetensors_find(kept[1], local->name);
+        if (local->type != SAFETENSORS_F32)
+            continue;
+        ck_assert_uint_eq(local->bytes, mean->bytes);
+        ck_assert_msg(memcmp(local->data, mean->data, mean->bytes) == 0, "%s", local->name);
+        floats += local->bytes / sizeof(float);
+    }
+    ck_assert_uint_gt(floats, 2 * (9 * 16 + 16));       /* and the optimizer's state */
+    safetensors_close(kept[0]);
+    safetensors_close(kept[1]);
+}
+END_TEST
+
 START_TEST(a_warmup_within_one_chunk_learns)
 {
     struct train_options o = small();
@@ -815,6 +913,8 @@ int main(void)
     tcase_add_test(rest, a_chunk_is_done_once_all_of_it_is);
     tcase_add_test(rest, a_feed_that_waits_for_chunks_can_be_stopped);
     tcase_add_test(rest, batches_know_their_place);
+    tcase_add_loop_test(rest, a_feed_knows_how_far_it_is_itself, 0, 4);
+    tcase_add_loop_test(rest, replicas_stay_alike_while_rates_change, 0, 2);
     tcase_add_test(rest, a_warmup_within_one_chunk_learns);
     tcase_add_loop_test(rest, a_plan_is_what_it_means, 0, N_SPELT);
     tcase_add_test(rest, pipes_are_for_one);

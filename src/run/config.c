@@ -467,14 +467,15 @@ descant_status config_shape(const struct train_options *o, const struct data_sha
     return DESCANT_OK;
 }
 
-/* Rises as a line over the first `warmup` of the data, then falls to 0 at its end: as a
- * line, or as half a cosine, over the part that is left. */
-double config_rate(const struct train_options *o, double place)
+/* Rises as a line while the optimizer sees the first `warmup` of its part of the data,
+ * then falls to 0 at the end of all: as a line, or as half a cosine, over what is
+ * left. */
+double config_rate(const struct train_options *o, double place, double own)
 {
     double left = place < 0 ? 1 : place > 1 ? 0 : 1 - place;
 
-    if (place >= 0 && place < o->warmup)
-        return place / o->warmup;
+    if (own >= 0 && own < o->warmup)
+        return own / o->warmup;
     if (o->schedule == SCHEDULE_CONSTANT)
         return 1;
     left = o->warmup < 1 ? left / (1 - o->warmup) : left;

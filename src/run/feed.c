@@ -52,6 +52,8 @@ struct feed {
     pthread_cond_t moved;
     struct part parts[FEED_BLOCKS];
     uint64_t turns;
+    double own;                 /* see feed_batch.own; negative: as the first batch's
+                                   place */
     bool ended, stop;
     _Atomic double place;       /* of the last block read; relaxed, a figure */
 };
@@ -238,6 +240,7 @@ descant_status feed_start(struct feed **out, const struct feed_options *options)
     feed->options = *options;
     feed->options.data.stopped = reading_stops;
     feed->options.data.of = feed;
+    feed->own = options->goes_on ? -1 : 0;
     atomic_store_explicit(&feed->place, -1, memory_order_relaxed);
     pthread_mutex_init(&feed->mutex, NULL);
     tick_init(&feed->moved);
@@ -274,9 +277,25 @@ static struct part *oldest_full(struct feed *feed)
     return found;
 }
 
-/* Called under the mutex. Returns the examples of the batch; 0: the limit is reached, for
- * all others, too. A batch's place is the farther of the one by the data and the one by
+/* A batch's place, and its share of all, are the larger of those by the data and those by
  * the limit. */
+static void set_place(struct feed *feed, const struct part *part,
+                      const struct feed_grant *grant, struct feed_batch *batch)
+{
+    double n = (double)batch->examples.n, all = (double)part->block.examples.n;
+    double middle = ((double)part->taken + 0.5 * n) / all;
+    double length = part->place_end - part->place;      /* of the block; 0: not known */
+    double half = 0.5 * feed->options.feeds * fmax(length * n / all, grant->share);
+
+    batch->place = fmax(part->place + length * middle, grant->place);
+    if (feed->own < 0)
+        feed->own = batch->place - half;
+    batch->own = batch->place < 0 ? -1 : feed->own + half;
+    feed->own += 2 * half;
+}
+
+/* Called under the mutex. Returns the examples of the batch; 0: the limit is reached, for
+ * all others, too. */
 static size_t take(struct feed *feed, struct part *part, struct feed_batch *batch)
 {
     const struct feed_claims *claims = feed->options.claims;
@@ -288,9 +307,7 @@ static size_t take(struct feed *feed, struct part *part, struct feed_batch *batc
     if (!n || n == FEED_LATER)
         return n;
     batch->examples = examples_slice(&part->block.examples, part->taken, n);
-    double middle = ((double)part->taken + 0.5 * (double)n) / (double)all;
-    batch->place =
-        fmax(part->place + (part->place_end - part->place) * middle, grant.place);
+    set_place(feed, part, &grant, batch);
     batch->from = grant.from;
     batch->block = (int)(part - feed->parts);
     part->taken += n;

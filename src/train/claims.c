@@ -121,6 +121,7 @@ static size_t grant(void *of, size_t n, struct feed_grant *grant)
     uint64_t left = c->limit - grant->from;
     n = n > left ? (size_t)left : n;
     grant->place = ((double)grant->from + 0.5 * (double)n) / (double)c->limit;
+    grant->share = (double)n / (double)c->limit;
     return n;
 }
 
@@ -143,6 +144,7 @@ static size_t spend(void *of, size_t n, struct feed_grant *grant)
         continue;
     grant->from = units.from;
     grant->place = 0.5 * ((double)units.from + (double)units.to) / (double)c->limit;
+    grant->share = (double)(units.to - units.from) / (double)c->limit;
     return (size_t)(units.to - units.from);
 }
 

@@ -126,21 +126,22 @@ static descant_status gradient(struct crew_worker *me, const float *w,
 /* --- allreduce: one step for all workers of all trainers; the caller holds the mutex ---
  */
 
-/* The group is complete: one mean over all trainers, one step, and the next generation.
- * The rate is that of the worker that came last. Waiting in descant_mean under the mutex
+/* The group is complete: one mean over all trainers, and one of their rates, so that all
+ * make the same step; and the next generation. Waiting in descant_mean under the mutex
  * is fine: all other workers wait for this round, too. */
 static void gather_round(struct trainer *t)
 {
     struct gather *gather = &t->gather;
     float share = 1.0F / (float)gather->arrived;
+    size_t n = t->n + 1;
 
-    for (size_t i = 0; i < t->n; i++)
+    for (size_t i = 0; i < n; i++)
         gather->sum[i] *= share;
-    gather->status = descant_mean(t->job, gather->sum, t->n);
+    gather->status = descant_mean(t->job, gather->sum, n);
     if (gather->status == DESCANT_OK)
-        optimizer_step(&t->optimizer, t->w, gather->sum, t->state, t->n, gather->lr,
-                       next_step(t));
-    memset(gather->sum, 0, t->n * sizeof *gather->sum);
+        optimizer_step(&t->optimizer, t->w, gather->sum, t->state, t->n,
+                       (double)gather->sum[t->n], next_step(t));
+    memset(gather->sum, 0, n * sizeof *gather->sum);
     gather->arrived = 0;
     gather->generation++;
     pthread_cond_broadcast(&gather->moved);
@@ -157,7 +158,7 @@ static descant_status gather_step(struct crew_worker *me, double lr, float weigh
     pthread_mutex_lock(&gather->mutex);
     for (size_t i = 0; i < t->n; i++)
         gather->sum[i] += weight * me->g[i];
-    gather->lr = lr;
+    gather->sum[t->n] += (float)lr;
     uint64_t generation = gather->generation;
     if (++gather->arrived == gather->present) {
         gather_round(t);
@@ -199,7 +200,7 @@ static descant_status module_batch(struct crew_worker *me, const struct feed_bat
         gradient(me, w, &batch->examples, factor * shares.rows, loss);
     if (!isfinite(*loss))
         return status;
-    double rate = config_rate(t->options, batch->place) * shares.dense;
+    double rate = config_rate(t->options, batch->place, batch->own) * shares.dense;
     bsp_add(t->bsp, me->number, me->g, batch->examples.n, rate);
     return status;
 }
@@ -211,7 +212,8 @@ static descant_status train_batch(struct crew_worker *me, const struct feed_batc
     struct trainer *t = me->t;
     const struct examples *examples = &batch->examples;
     double weight = (double)examples->n / (double)t->options->batch;
-    double rate = config_rate(t->options, batch->place), lr = t->options->lr * rate;
+    double rate = config_rate(t->options, batch->place, batch->own);
+    double lr = t->options->lr * rate;
 
     if (is_module(t))
         return module_batch(me, batch, rate * weight, loss);

@@ -240,7 +240,7 @@ static descant_status open_model(struct trainer *t)
         t->state =
             memory_take_array(optimizer_floats(&t->optimizer, t->n), sizeof(float));
     }
-    t->gather.sum = o->plan_gathers ? memory_take_array(t->n, sizeof(float)) : NULL;
+    t->gather.sum = o->plan_gathers ? memory_take_array(t->n + 1, sizeof(float)) : NULL;
     if (!t->w || !t->state || (o->plan_gathers && !t->gather.sum))
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for %zu parameters", t->n);
     if (!o->eval)

@@ -100,6 +100,8 @@ static descant_status train(struct trainer *t)
         .counts = &t->seat->read,
         .depth = t->owned ? FEED_BLOCKS : (int)t->options->depth,
         .batch = (size_t)t->options->batch,
+        .feeds = t->size,
+        .goes_on = t->alone || atomic_load(&t->board->resumed),
         .stopped = is_over,
         .of = t,
         .log = &t->log,

@@ -82,9 +82,9 @@ struct gather {
     pthread_cond_t moved;
     int present, arrived;
     uint64_t generation;
-    float *sum;                     /* of those that have arrived */
+    float *sum;                     /* of those that have arrived, and behind it of their
+                                       rates */
     descant_status status;
-    double lr;
 };
 
 struct bsp;
