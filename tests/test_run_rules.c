@@ -12,6 +12,7 @@
 #include "run/beside.h"
 #include "run/checkpoint.h"
 #include "run/children.h"
+#include "run/config.h"
 #include "run/limits.h"
 #include "run/progress.h"
 #include "run/signals.h"
@@ -237,6 +238,41 @@ END_TEST
 
 /* --- the progress line --- */
 
+/* --- the learning rate --- */
+
+static const struct {
+    int schedule;
+    double warmup, place, own, rate;
+} rates[] = {
+    {SCHEDULE_CONSTANT, 0, 0, 0, 1},
+    {SCHEDULE_CONSTANT, 0.2, 0, 0, 0},
+    {SCHEDULE_CONSTANT, 0.2, 0.05, 0.05, 0.25},
+    {SCHEDULE_CONSTANT, 0.2, 0.15, 0.05, 0.25},         /* of a chunk that lies far behind */
+    {SCHEDULE_CONSTANT, 0.2, 0.2, 0.2, 1},
+    {SCHEDULE_CONSTANT, 0.2, -1, -1, 1},
+    {SCHEDULE_LINEAR, 0, 0.25, 0.25, 0.75},
+    {SCHEDULE_LINEAR, 0, -1, -1, 1},
+    {SCHEDULE_LINEAR, 0.2, 0.1, 0.1, 0.5},
+    {SCHEDULE_LINEAR, 0.2, 0.2, 0.2, 1},
+    {SCHEDULE_LINEAR, 0.2, 0.6, 0.6, 0.5},
+    {SCHEDULE_LINEAR, 0.2, 0.6, 0.1, 0.25},             /* of a host that came late */
+    {SCHEDULE_LINEAR, 1, 0.5, 0.5, 0.5},
+    {SCHEDULE_LINEAR, 0, 1, 1, 0},
+    {SCHEDULE_LINEAR, 0, 1.5, 1.5, 0},
+    {SCHEDULE_COSINE, 0, 0.5, 0.5, 0.5},
+    {SCHEDULE_COSINE, 0.2, 0.6, 0.1, 0.25},
+    {SCHEDULE_COSINE, 0, 0.75, 0.75, 0.146446609406726},
+};
+enum { N_RATES = sizeof rates / sizeof *rates };
+
+START_TEST(the_rate_rises_and_falls)
+{
+    const struct train_options o = {.schedule = rates[_i].schedule, .warmup = rates[_i].warmup};
+    ck_assert_double_eq_tol(config_rate(&o, rates[_i].place, rates[_i].own), rates[_i].rate,
+                            1e-12);
+}
+END_TEST
+
 START_TEST(progress_off_a_terminal)
 {
     char text[256] = "";
@@ -311,6 +347,7 @@ int main(void)
     tcase_add_test(rules, work_is_handed_over_and_taken_back);
     tcase_add_test(rules, work_that_was_handed_over_is_done);
     tcase_add_test(rules, a_call_that_does_not_return_is_ended);
+    tcase_add_loop_test(rules, the_rate_rises_and_falls, 0, N_RATES);
     tcase_add_test(rules, progress_off_a_terminal);
     tcase_add_test(rules, what_is_there_is_kept_as_it_should_be);
     suite_add_tcase(suite, rules);

@@ -89,7 +89,8 @@ const struct option train_settings[] = {
     REAL("l2", optimizer.l2, 0, 1e3,
          "weight decay of the dense part; ftrl: of rows, too"),
     CHOICE("schedule", schedule, "constant|linear|cosine", "learning rate over the data"),
-    REAL("warmup", warmup, 0, 1, "share of the data over which the rate rises"),
+    REAL("warmup", warmup, 0, 1,
+         "share of the data over which the rate rises, from a trainer's first batch on"),
     INT("seed", seed, 0, 9e15, "seed of the initial values and of the order of images"),
     INT("trainers", trainers, 0, 64,
         "trainers to start as processes; 0, or under a launcher: this process alone"),
@@ -467,20 +468,16 @@ descant_status config_shape(const struct train_options *o, const struct data_sha
     return DESCANT_OK;
 }
 
-/* Rises as a line while the optimizer sees the first `warmup` of its part of the data,
- * then falls to 0 at the end of all: as a line, or as half a cosine, over what is
- * left. */
+/* Rises as a line while `own` is below `warmup`, and falls to 0 over the part of the data
+ * behind the first `warmup` of it: as a line, or as half a cosine. */
 double config_rate(const struct train_options *o, double place, double own)
 {
-    double left = place < 0 ? 1 : place > 1 ? 0 : 1 - place;
+    double rise = own >= 0 && own < o->warmup ? own / o->warmup : 1;
+    double left = place <= o->warmup ? 1 : place > 1 ? 0 : (1 - place) / (1 - o->warmup);
 
-    if (own >= 0 && own < o->warmup)
-        return own / o->warmup;
     if (o->schedule == SCHEDULE_CONSTANT)
-        return 1;
-    left = o->warmup < 1 ? left / (1 - o->warmup) : left;
-    left = left > 1 ? 1 : left;
-    return o->schedule == SCHEDULE_LINEAR ? left : 0.5 - 0.5 * cos(M_PI * left);
+        return rise;
+    return rise * (o->schedule == SCHEDULE_LINEAR ? left : 0.5 - 0.5 * cos(M_PI * left));
 }
 
 const char *config_steps(const struct train_options *o, char text[CONFIG_STEPS])

@@ -118,8 +118,8 @@ struct data_options config_held_out(const struct train_options *o,
 descant_status config_shape(const struct train_options *o, const struct data_shape *shape,
                             struct model_shape *out, const struct log *log);
 
-/* The learning rate's factor at `place` (0 to 1; negative: unknown, then no decay), when
- * the optimizer has seen so much (0: nothing; negative: unknown). */
+/* The learning rate's factor at a place (0 to 1; negative: unknown, then no decay), with
+ * the trainer's own part of it (the same, no rise). See struct feed_batch. */
 double config_rate(const struct train_options *o, double place, double own);
 
 /* The settings of the steps that mean something, from --optimizer to --warmup, as the

@@ -21,6 +21,7 @@
 
 #define TICK_NS 50000000u
 #define LATER_NS 2000000u       /* until the limit is asked again */
+#define OWN_LEAST 0.5           /* of what all have trained since a feed's first batch */
 
 enum part_stage { FREE, FULL, DRAINED };
 
@@ -52,8 +53,8 @@ struct feed {
     pthread_cond_t moved;
     struct part parts[FEED_BLOCKS];
     uint64_t turns;
-    double own;                 /* see feed_batch.own; negative: as the first batch's
-                                   place */
+    double handed;              /* the share of all that was handed out, times feeds */
+    double first;               /* where the first batch began; negative: there was none */
     bool ended, stop;
     _Atomic double place;       /* of the last block read; relaxed, a figure */
 };
@@ -114,6 +115,18 @@ static descant_status reopen(struct feed *feed)
                     "the files changed while they were read");
 }
 
+/* How far through the data the block begins and ends. Where the number of chunks is not
+ * known, the data knows where a block ends, and those before it count as equally long. */
+static void set_places(const struct feed *feed, struct part *part, uint64_t number)
+{
+    double at = data_place(feed->data, number);
+    double end = data_place(feed->data, number + 1);
+    bool known = data_chunks(feed->data) != UINT64_MAX;
+
+    part->place = at < 0 || known ? at : at * (double)number / ((double)number + 1);
+    part->place_end = fmax(part->place, end);
+}
+
 /* Reads chunk into the part. */
 static enum data_got read_chunk(struct feed *feed, struct part *part, uint64_t chunk)
 {
@@ -124,11 +137,10 @@ static enum data_got read_chunk(struct feed *feed, struct part *part, uint64_t c
     feed->any_read = true;
     feed->last = number;
     enum data_got got = data_read(feed->data, chunk, &part->block);
-    part->place = got == DATA_BLOCK ? data_place(feed->data, number) : -1;
-    part->place_end =
-        part->place < 0 ? -1 : fmax(part->place, data_place(feed->data, number + 1));
-    if (got == DATA_BLOCK)
+    if (got == DATA_BLOCK) {
+        set_places(feed, part, number);
         atomic_store_explicit(&feed->place, part->place, memory_order_relaxed);
+    }
     struct feed_counts *counts = feed->options.counts;
     if (got == DATA_BLOCK && counts) {
         atomic_fetch_add_explicit(&counts->lines, part->block.lines,
@@ -240,7 +252,7 @@ descant_status feed_start(struct feed **out, const struct feed_options *options)
     feed->options = *options;
     feed->options.data.stopped = reading_stops;
     feed->options.data.of = feed;
-    feed->own = options->goes_on ? -1 : 0;
+    feed->first = -1;
     atomic_store_explicit(&feed->place, -1, memory_order_relaxed);
     pthread_mutex_init(&feed->mutex, NULL);
     tick_init(&feed->moved);
@@ -279,19 +291,22 @@ static struct part *oldest_full(struct feed *feed)
 
 /* A batch's place, and its share of all, are the larger of those by the data and those by
  * the limit. */
-static void set_place(struct feed *feed, const struct part *part,
-                      const struct feed_grant *grant, struct feed_batch *batch)
+static void place_batch(struct feed *feed, const struct part *part,
+                        const struct feed_grant *grant, struct feed_batch *batch)
 {
-    double n = (double)batch->examples.n, all = (double)part->block.examples.n;
-    double middle = ((double)part->taken + 0.5 * n) / all;
-    double length = part->place_end - part->place;      /* of the block; 0: not known */
-    double half = 0.5 * feed->options.feeds * fmax(length * n / all, grant->share);
+    const struct feed_options *o = &feed->options;
+    double all = (double)part->block.examples.n, length = part->place_end - part->place;
+    double from = (double)part->taken / all, part_of = (double)batch->examples.n / all;
+    double begins = fmax(part->place + length * from, grant->begins);
+    double ends = fmax(part->place + length * (from + part_of), grant->ends);
+    double half = 0.5 * o->feeds * fmax(length * part_of, grant->ends - grant->begins);
 
-    batch->place = fmax(part->place + length * middle, grant->place);
-    if (feed->own < 0)
-        feed->own = batch->place - half;
-    batch->own = batch->place < 0 ? -1 : feed->own + half;
-    feed->own += 2 * half;
+    if (feed->first < 0)
+        feed->first = begins;
+    batch->place = 0.5 * (begins + ends);
+    batch->own = begins < 0 || o->goes_on ? batch->place
+                 : fmax(feed->handed + half, OWN_LEAST * (batch->place - feed->first));
+    feed->handed += 2 * half;
 }
 
 /* Called under the mutex. Returns the examples of the batch; 0: the limit is reached, for
@@ -300,14 +315,14 @@ static size_t take(struct feed *feed, struct part *part, struct feed_batch *batc
 {
     const struct feed_claims *claims = feed->options.claims;
     size_t all = part->block.examples.n, n = all - part->taken;
-    struct feed_grant grant = {.place = -1};
+    struct feed_grant grant = {.begins = -1, .ends = -1};
 
     n = n > feed->options.batch ? feed->options.batch : n;
     n = claims ? claims->grant(claims->of, n, &grant) : n;
     if (!n || n == FEED_LATER)
         return n;
     batch->examples = examples_slice(&part->block.examples, part->taken, n);
-    set_place(feed, part, &grant, batch);
+    place_batch(feed, part, &grant, batch);
     batch->from = grant.from;
     batch->block = (int)(part - feed->parts);
     part->taken += n;

@@ -15,9 +15,7 @@ enum { FEED_BLOCKS = 8 };
 
 struct feed_grant {
     uint64_t from;              /* number of the first example within the limit */
-    double place;               /* the share of the limit up to the middle of the grant, 0
-                                   to 1; negative: there is none */
-    double share;               /* of the limit; 0: there is none */
+    double begins, ends;        /* shares of the limit, 0 to 1; negative: there is none */
 };
 
 /* The chunks that several feeds share. A chunk is claimed for one of a feed's places, and
@@ -51,8 +49,8 @@ struct feed_options {
     struct feed_counts *counts; /* lines read are added; or NULL */
     int depth;                  /* blocks held at most, up to FEED_BLOCKS */
     size_t batch;
-    int feeds;                  /* that share the work, about equally */
-    bool goes_on;               /* what learns has learnt from all before the first batch */
+    int feeds;                  /* that share the chunks as this one begins */
+    bool goes_on;               /* see feed_batch.own */
     bool (*stopped)(void *of);  /* asked by any thread some ten times a second; or NULL */
     void *of;
     const struct log *log;
@@ -62,8 +60,9 @@ struct feed_batch {
     struct examples examples;   /* valid until feed_done */
     double place;               /* of the batch's middle, through the data or up to the
                                    limit, 0 to 1; negative: not known */
-    double own;                 /* the same, had all feeds handed out as much as this one,
-                                   which may be in chunks that lie far behind */
+    double own;                 /* the same of what has been handed out since this feed's
+                                   first batch, if all feeds are as quick, but at least
+                                   half of what was. Where the feed goes on: the place */
     uint64_t from;              /* see struct feed_grant */
     int block;
 };

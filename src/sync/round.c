@@ -39,9 +39,9 @@ enum {
     PIECE = 1 << 15,            /* floats: 128 KiB, some 20 to 50 us of work */
     PAST_CACHES = 1 << 20,      /* floats: a replica of 4 MiB or more has left the caches
                                    anyway */
-    LEAST_ROOM = 1 << 16,       /* floats of a gradient plan's rounds, whose replica is
-                                   small, */
-    UNKNOWN_ROOM = 1 << 20      /* or which has none */
+    ROOM_BESIDE = 1 << 16,      /* floats of a gradient plan's rounds beside those of the
+                                   replica: a loop's own figures go with a gradient */
+    UNKNOWN_ROOM = 1 << 20      /* where it has no replica */
 };
 
 static bool uses_outer(const struct plan *plan)
@@ -61,10 +61,9 @@ static bool keeps_result(const struct plan *plan, const struct fabric *fabric)
  * replica. */
 size_t round_room(const struct plan *plan, const struct replica *replica)
 {
-    size_t least = plan->what != PLAN_GRADIENT ? 0
-                   : replica->n                ? LEAST_ROOM
-                                               : UNKNOWN_ROOM;
-    return replica->n > least ? replica->n : least;
+    if (plan->what != PLAN_GRADIENT)
+        return replica->n;
+    return replica->n ? replica->n + ROOM_BESIDE : UNKNOWN_ROOM;
 }
 
 struct fabric_start round_needs(const struct plan *plan, const struct fabric *fabric,

@@ -112,7 +112,7 @@ static size_t grant(void *of, size_t n, struct feed_grant *grant)
 {
     const struct claims *c = of;
 
-    *grant = (struct feed_grant){.place = -1};
+    *grant = (struct feed_grant){.begins = -1, .ends = -1};
     if (!c->limit)
         return n;
     grant->from = atomic_fetch_add_explicit(&c->board->granted, n, RELAXED);
@@ -120,8 +120,8 @@ static size_t grant(void *of, size_t n, struct feed_grant *grant)
         return 0;
     uint64_t left = c->limit - grant->from;
     n = n > left ? (size_t)left : n;
-    grant->place = ((double)grant->from + 0.5 * (double)n) / (double)c->limit;
-    grant->share = (double)n / (double)c->limit;
+    grant->begins = (double)grant->from / (double)c->limit;
+    grant->ends = (double)(grant->from + n) / (double)c->limit;
     return n;
 }
 
@@ -143,8 +143,8 @@ static size_t spend(void *of, size_t n, struct feed_grant *grant)
                                  &c->board->granted, &far, units.to, RELAXED, RELAXED))
         continue;
     grant->from = units.from;
-    grant->place = 0.5 * ((double)units.from + (double)units.to) / (double)c->limit;
-    grant->share = (double)(units.to - units.from) / (double)c->limit;
+    grant->begins = (double)units.from / (double)c->limit;
+    grant->ends = (double)units.to / (double)c->limit;
     return (size_t)(units.to - units.from);
 }
 

@@ -5,8 +5,9 @@
  *
  * Under `allreduce` the workers' gradients are summed first: each adds its own to
  * `gather.sum` under the mutex, the last to arrive has the sum averaged over all trainers
- * (descant_mean), makes the one step and wakes the others. A worker that runs out of data
- * leaves the group, and makes the step itself if it was the one that the rest waited for.
+ * (descant_mean), and the rate with it, makes the one step and wakes the others. A worker
+ * that runs out of data leaves the group, and makes the step itself if it was the one
+ * that the rest waited for.
  * Rows of tables are one copy a machine and are updated by each worker at once.
  *
  * Under `bsp` a worker takes the model that control has stored last, and its gradient
@@ -126,21 +127,21 @@ static descant_status gradient(struct crew_worker *me, const float *w,
 /* --- allreduce: one step for all workers of all trainers; the caller holds the mutex ---
  */
 
-/* The group is complete: one mean over all trainers, and one of their rates, so that all
- * make the same step; and the next generation. Waiting in descant_mean under the mutex
- * is fine: all other workers wait for this round, too. */
+/* The group is complete: one mean over all trainers, one step, and the next generation.
+ * The rate is a mean, too, so that all make the same step. Waiting in descant_mean under
+ * the mutex is fine: all other workers wait for this round, too. */
 static void gather_round(struct trainer *t)
 {
     struct gather *gather = &t->gather;
     float share = 1.0F / (float)gather->arrived;
-    size_t n = t->n + 1;
+    size_t n = gather->n;
 
     for (size_t i = 0; i < n; i++)
         gather->sum[i] *= share;
     gather->status = descant_mean(t->job, gather->sum, n);
     if (gather->status == DESCANT_OK)
         optimizer_step(&t->optimizer, t->w, gather->sum, t->state, t->n,
-                       (double)gather->sum[t->n], next_step(t));
+                       (double)gather->sum[n - 1], next_step(t));
     memset(gather->sum, 0, n * sizeof *gather->sum);
     gather->arrived = 0;
     gather->generation++;
@@ -158,7 +159,7 @@ static descant_status gather_step(struct crew_worker *me, double lr, float weigh
     pthread_mutex_lock(&gather->mutex);
     for (size_t i = 0; i < t->n; i++)
         gather->sum[i] += weight * me->g[i];
-    gather->sum[t->n] += (float)lr;
+    gather->sum[gather->n - 1] += (float)lr;
     uint64_t generation = gather->generation;
     if (++gather->arrived == gather->present) {
         gather_round(t);

@@ -240,7 +240,9 @@ static descant_status open_model(struct trainer *t)
         t->state =
             memory_take_array(optimizer_floats(&t->optimizer, t->n), sizeof(float));
     }
-    t->gather.sum = o->plan_gathers ? memory_take_array(t->n + 1, sizeof(float)) : NULL;
+    t->gather.n = (t->n + GATHER_BLOCK - 1) / GATHER_BLOCK * GATHER_BLOCK + 1;
+    t->gather.sum =
+        o->plan_gathers ? memory_take_array(t->gather.n, sizeof(float)) : NULL;
     if (!t->w || !t->state || (o->plan_gathers && !t->gather.sum))
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for %zu parameters", t->n);
     if (!o->eval)

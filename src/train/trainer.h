@@ -76,14 +76,19 @@ struct train_shared {
     _Atomic uint64_t failures[TRAIN_FAILURES];
 };
 
+/* Floats that share a scale on the way to others (docs/wire.md). */
+enum { GATHER_BLOCK = 256 };
+
 /* The sum of one trainer's workers' gradients under `allreduce`. */
 struct gather {
     pthread_mutex_t mutex;          /* guards all below */
     pthread_cond_t moved;
     int present, arrived;
     uint64_t generation;
-    float *sum;                     /* of those that have arrived, and behind it of their
-                                       rates */
+    size_t n;
+    float *sum;                     /* (n) of the gradients of those that have arrived;
+                                       the last float is the sum of their rates, in a
+                                       block of its own */
     descant_status status;
 };
 
