@@ -39,9 +39,10 @@ enum {
     PIECE = 1 << 15,            /* floats: 128 KiB, some 20 to 50 us of work */
     PAST_CACHES = 1 << 20,      /* floats: a replica of 4 MiB or more has left the caches
                                    anyway */
-    ROOM_BESIDE = 1 << 16,      /* floats of a gradient plan's rounds beside those of the
-                                   replica: a loop's own figures go with a gradient */
-    UNKNOWN_ROOM = 1 << 20      /* where it has no replica */
+    ROOM_BESIDE = 1 << 10,      /* floats of a gradient plan's rounds, beside those of the
+                                   replica: a loop's own figures go with a gradient; */
+    LEAST_ROOM = 1 << 16,       /* where the replica is small; */
+    UNKNOWN_ROOM = 1 << 20      /* where there is none */
 };
 
 static bool uses_outer(const struct plan *plan)
@@ -63,7 +64,10 @@ size_t round_room(const struct plan *plan, const struct replica *replica)
 {
     if (plan->what != PLAN_GRADIENT)
         return replica->n;
-    return replica->n ? replica->n + ROOM_BESIDE : UNKNOWN_ROOM;
+    if (replica->n == 0)
+        return UNKNOWN_ROOM;
+    size_t room = replica->n + ROOM_BESIDE;
+    return room > LEAST_ROOM ? room : LEAST_ROOM;
 }
 
 struct fabric_start round_needs(const struct plan *plan, const struct fabric *fabric,
