@@ -50,7 +50,7 @@ struct feed_options {
     int depth;                  /* blocks held at most, up to FEED_BLOCKS */
     size_t batch;
     int feeds;                  /* that share the chunks as this one begins */
-    bool goes_on;               /* see feed_batch.own */
+    bool goes_on;               /* the optimizer has sums of what was trained before */
     bool (*stopped)(void *of);  /* asked by any thread some ten times a second; or NULL */
     void *of;
     const struct log *log;
@@ -60,9 +60,10 @@ struct feed_batch {
     struct examples examples;   /* valid until feed_done */
     double place;               /* of the batch's middle, through the data or up to the
                                    limit, 0 to 1; negative: not known */
-    double own;                 /* the same of what has been handed out since this feed's
-                                   first batch, if all feeds are as quick, but at least
-                                   half of what was. Where the feed goes on: the place */
+    double own;                 /* how far all feeds have come since this one's first
+                                   batch: what it has handed out, times feeds, or half of
+                                   what all have, if that is more. Where the feed goes on:
+                                   the place */
     uint64_t from;              /* see struct feed_grant */
     int block;
 };
