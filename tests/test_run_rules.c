@@ -236,8 +236,6 @@ START_TEST(a_call_that_does_not_return_is_ended)
 }
 END_TEST
 
-/* --- the progress line --- */
-
 /* --- the learning rate --- */
 
 static const struct {
@@ -272,6 +270,8 @@ START_TEST(the_rate_rises_and_falls)
                             1e-12);
 }
 END_TEST
+
+/* --- the progress line --- */
 
 START_TEST(progress_off_a_terminal)
 {

@@ -4,7 +4,9 @@
 #include "harness/data.h"
 #include "harness/training.h"
 
+#include "kernels/wire.h"
 #include "train/claims.h"
+#include "train/trainer.h"
 
 #include <poll.h>
 #include <sys/resource.h>
@@ -598,45 +600,114 @@ START_TEST(a_feed_knows_how_far_it_is_itself)
 }
 END_TEST
 
+/* A small model of images of 9 pixels, with chunks of 24, all of whose parameters are dense. */
+static struct train_options on_images(void)
+{
+    struct train_options o = small(), usual = train_options_default();
+    o.format = DATA_IDX;
+    o.model = MODEL_MLP;
+    o.bottom = usual.bottom;
+    o.rows = usual.rows;
+    o.width = usual.width;
+    o.chunk = 24 * SIDE * SIDE;
+    o.depth = 1;
+    o.batch = 1;
+    o.sync = "allreduce";
+    return o;
+}
+
+/* Parameters, and the optimizer's state. */
+static void assert_alike(const char *const kept[2], float most)
+{
+    struct safetensors *files[2];
+    size_t floats = 0;
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(safetensors_open(&files[k], kept[k], NULL), DESCANT_OK);
+    for (size_t k = 0; k < safetensors_count(files[0]); k++) {
+        const struct safetensor *one = safetensors_at(files[0], k);
+        const struct safetensor *two = safetensors_find(files[1], one->name);
+        const float *a = one->data, *b = two->data;
+        if (one->type != SAFETENSORS_F32)
+            continue;
+        ck_assert_uint_eq(one->bytes, two->bytes);
+        for (size_t i = 0; i < one->bytes / sizeof *a; i++, floats++)
+            ck_assert_msg(fabsf(a[i] - b[i]) <= most, "%s: %g, %g", one->name, a[i], b[i]);
+    }
+    ck_assert_uint_gt(floats, 2 * (9 * 16 + 16));
+    safetensors_close(files[0]);
+    safetensors_close(files[1]);
+}
+
+_Static_assert((int)GATHER_BLOCK == (int)WIRE_BLOCK, "the rates have a block of their own");
+
 /* Under allreduce all trainers make the same steps, also where one's chunk is far behind the
  * other's. With one chunk for each, all is the same in each run, whoever has which. */
 START_TEST(replicas_stay_alike_while_rates_change)
 {
-    struct train_options o = small();
+    struct train_options o = on_images();
     struct train_result r;
-    struct safetensors *kept[2];
-    size_t floats = 0;
+    const char *const kept[] = {in_folder("local"), in_folder("mean")};
     o.data = put_images("each", 0, 48, 0);
-    o.format = DATA_IDX;
-    o.model = MODEL_MLP;
-    o.bottom = train_options_default().bottom;
-    o.rows = train_options_default().rows;
-    o.width = train_options_default().width;
-    o.chunk = 24 * SIDE * SIDE;
-    o.depth = 1;
-    o.batch = 1;
     o.schedule = SCHEDULE_LINEAR;
     o.trainers = 2;
-    o.sync = "allreduce";
     for (int k = 0; k < 2; k++) {
         o.final = k ? FINAL_MEAN : FINAL_LOCAL;
-        o.checkpoint = in_folder(k ? "mean" : "local");
+        o.checkpoint = kept[k];
         ck_assert_msg(train(&o, &r) == 0, "%s", said);
         ck_assert_uint_eq(r.seen.n, 48);
-        ck_assert_int_eq(safetensors_open(&kept[k], o.checkpoint, NULL), DESCANT_OK);
     }
-    for (size_t k = 0; k < safetensors_count(kept[0]); k++) {
-        const struct safetensor *local = safetensors_at(kept[0], k);
-        const struct safetensor *mean = safetensors_find(kept[1], local->name);
-        if (local->type != SAFETENSORS_F32)
-            continue;
-        ck_assert_uint_eq(local->bytes, mean->bytes);
-        ck_assert_msg(memcmp(local->data, mean->data, mean->bytes) == 0, "%s", local->name);
-        floats += local->bytes / sizeof(float);
+    assert_alike(kept, 0);
+}
+END_TEST
+
+/* All images are the same one, so two trainers with one chunk each make the steps of one with one
+ * chunk, if their rates rise as its does. */
+START_TEST(a_warmup_of_two_trainers_is_that_of_one)
+{
+    struct train_options o = on_images();
+    struct train_result r;
+    const char *const kept[] = {in_folder("one"), in_folder("two")};
+    unsigned char images[16 + 48 * SIDE * SIDE] = {0, 0, 8, 3}, labels[8 + 48] = {0, 0, 8, 1};
+    images[11] = images[15] = SIDE;
+    for (int i = 0; i < 48 * SIDE * SIDE; i++)
+        images[16 + i] = (unsigned char)(20 * (i % (SIDE * SIDE)));
+    memset(labels + 8, 1, 48);
+    o.warmup = 0.9;
+    for (int k = 0; k < 2; k++) {
+        size_t n = k ? 48 : 24;
+        images[7] = labels[7] = (unsigned char)n;
+        put_packed(0, k ? "two-labels-idx1-ubyte" : "one-labels-idx1-ubyte", labels, 8 + n);
+        o.data = put_packed(0, k ? "two-images-idx3-ubyte" : "one-images-idx3-ubyte", images,
+                            16 + n * SIDE * SIDE);
+        o.trainers = k + 1;
+        o.checkpoint = kept[k];
+        ck_assert_msg(train(&o, &r) == 0, "%s", said);
+        ck_assert_uint_eq(r.seen.n, n);
     }
-    ck_assert_uint_gt(floats, 2 * (9 * 16 + 16));       /* and the optimizer's state */
-    safetensors_close(kept[0]);
-    safetensors_close(kept[1]);
+    assert_alike(kept, 1e-5f);
+}
+END_TEST
+
+/* All places of the second epoch are behind the warm-up. */
+START_TEST(a_run_that_goes_on_is_warm)
+{
+    struct train_options o = on_images();
+    struct train_result r;
+    const char *const kept[] = {in_folder("cold"), in_folder("warm")};
+    o.data = put_images("each", 0, 24, 0);
+    for (int k = 0; k < 2; k++) {
+        o.checkpoint = kept[k];
+        o.epochs = 1;
+        o.warmup = 0;
+        o.resume = false;
+        ck_assert_msg(train(&o, &r) == 0, "%s", said);
+        o.epochs = 2;
+        o.warmup = k ? 0.5 : 0;
+        o.resume = true;
+        ck_assert_msg(train(&o, &r) == 0, "%s", said);
+        ck_assert_uint_eq(r.own.n, 24);
+    }
+    assert_alike(kept, 0);
 }
 END_TEST
 
@@ -936,6 +1007,8 @@ int main(void)
     tcase_add_test(rest, batches_know_their_place);
     tcase_add_loop_test(rest, a_feed_knows_how_far_it_is_itself, 0, 10);
     tcase_add_test(rest, replicas_stay_alike_while_rates_change);
+    tcase_add_test(rest, a_warmup_of_two_trainers_is_that_of_one);
+    tcase_add_test(rest, a_run_that_goes_on_is_warm);
     tcase_add_test(rest, a_warmup_within_one_chunk_learns);
     tcase_add_loop_test(rest, a_plan_is_what_it_means, 0, N_SPELT);
     tcase_add_test(rest, pipes_are_for_one);
