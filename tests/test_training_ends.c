@@ -4,7 +4,6 @@
 #include "harness/data.h"
 #include "harness/training.h"
 
-#include "kernels/wire.h"
 #include "train/claims.h"
 #include "train/trainer.h"
 
@@ -638,8 +637,6 @@ static void assert_alike(const char *const kept[2], float most)
     safetensors_close(files[1]);
 }
 
-_Static_assert((int)GATHER_BLOCK == (int)WIRE_BLOCK, "the rates have a block of their own");
-
 /* Under allreduce all trainers make the same steps, also where one's chunk is far behind the
  * other's. With one chunk for each, all is the same in each run, whoever has which. */
 START_TEST(replicas_stay_alike_while_rates_change)
@@ -657,6 +654,58 @@ START_TEST(replicas_stay_alike_while_rates_change)
         ck_assert_uint_eq(r.seen.n, 48);
     }
     assert_alike(kept, 0);
+}
+END_TEST
+
+static struct safetensors *open_kept(const char *path, double *steps)
+{
+    struct safetensors *file;
+    ck_assert_int_eq(safetensors_open(&file, path, NULL), DESCANT_OK);
+    *steps = strtod(safetensors_text(file, "steps"), NULL);
+    return file;
+}
+
+/* Adagrad's sums only grow, and so they do from a checkpoint of the first trainer to that of the
+ * one that has joined it, which writes it once the first has been killed. The first goes on from
+ * a run of more steps than the two make. */
+START_TEST(who_joins_steps_as_the_others)
+{
+    struct train_options o = endless(), late;
+    struct train_result r;
+    const char *first = in_folder("first");
+    char job[64];
+    double before, steps;
+    pid_t pids[2];
+    size_t sums = 0;
+    o.sync = "allreduce";
+    o.batch = 1;
+    o.epochs = PASSES(5);
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_int_eq(unlink(log_file), 0);
+    snprintf(job, sizeof job, "shm:steps-%d", (int)getpid());
+    o.batch = 32;
+    o.trainers = 0;
+    o.job = job;
+    late = o;
+    o.resume = true;
+    begin_and_join(&o, &late, pids);
+    ck_assert_int_eq(link(model_file, first), 0);
+    kill_all(pids[0]);
+    ck_assert_msg(end_within(pids[1], 60) == 0, "%s", said);
+    struct safetensors *was = open_kept(first, &before), *is = open_kept(model_file, &steps);
+    ck_assert_msg(steps > before, "%g steps, %g before", steps, before);
+    for (size_t k = 0; k < safetensors_count(was); k++) {
+        const struct safetensor *one = safetensors_at(was, k);
+        const struct safetensor *two = safetensors_find(is, one->name);
+        const float *a = one->data, *b = two->data;
+        if (!strstr(one->name, "optimizer"))
+            continue;
+        for (size_t i = 0; i < one->bytes / sizeof *a; i++, sums++)
+            ck_assert_msg(b[i] >= a[i], "%s: %g, %g before", one->name, b[i], a[i]);
+    }
+    ck_assert_uint_gt(sums, 16 * 13 + 16);
+    safetensors_close(was);
+    safetensors_close(is);
 }
 END_TEST
 
@@ -1007,6 +1056,7 @@ int main(void)
     tcase_add_test(rest, batches_know_their_place);
     tcase_add_loop_test(rest, a_feed_knows_how_far_it_is_itself, 0, 10);
     tcase_add_test(rest, replicas_stay_alike_while_rates_change);
+    tcase_add_test(rest, who_joins_steps_as_the_others);
     tcase_add_test(rest, a_warmup_of_two_trainers_is_that_of_one);
     tcase_add_test(rest, a_run_that_goes_on_is_warm);
     tcase_add_test(rest, a_warmup_within_one_chunk_learns);

@@ -197,14 +197,16 @@ static descant_status create_model(struct trainer *t, const struct model_shape *
 
 /* Everything with floats in it but the tables: the replica, in the job's memory; the
  * optimizer's state, in this process's own or, under the plan bsp, in what all trainers
- * share; a sum of gradients under a plan that gathers; and a copy for evaluations beside
- * training. The replica's name shows the other trainers the kind of the model, so that a
- * trainer of another model is refused as the job starts. */
+ * share; a sum of gradients under a plan that gathers, where the state is a segment, too,
+ * for all make the same steps; and a copy for evaluations beside training. The replica's
+ * name shows the other trainers the kind of the model, so that a trainer of another model
+ * is refused as the job starts. */
 static descant_status open_model(struct trainer *t)
 {
     const struct train_options *o = t->options;
     struct model_shape shape;
     char name[ALIKE_ROOM];
+    size_t floats;
     struct log run_log = t->log;
     descant_status status = config_shape(o, &t->shape, &shape, &t->log);
 
@@ -223,6 +225,7 @@ static descant_status open_model(struct trainer *t)
     t->owned = owned_suits(t);
     t->n_tables = t->owned ? 0 : model_table_floats(t->model);
     t->optimizer = o->optimizer;
+    floats = optimizer_floats(&t->optimizer, t->n);
     status = descant_owned_ranks(t->job, &t->owners);
     if (status != DESCANT_OK)
         return status;
@@ -237,14 +240,19 @@ static descant_status open_model(struct trainer *t)
         if (status != DESCANT_OK)
             return status;
     } else {
-        t->state =
-            memory_take_array(optimizer_floats(&t->optimizer, t->n), sizeof(float));
+        t->state = memory_take_array(floats + 1, sizeof(float));
     }
-    t->gather.n = (t->n + GATHER_BLOCK - 1) / GATHER_BLOCK * GATHER_BLOCK + 1;
+    t->gather.n = t->n + 1;
     t->gather.sum =
         o->plan_gathers ? memory_take_array(t->gather.n, sizeof(float)) : NULL;
     if (!t->w || !t->state || (o->plan_gathers && !t->gather.sum))
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for %zu parameters", t->n);
+    if (o->plan_gathers)
+        t->gather.steps = t->state + floats;
+    if (o->plan_gathers && !t->deals)   /* between hosts nobody comes late */
+        status = descant_state(t->job, "train.optimizer", t->state, floats + 1, true);
+    if (status != DESCANT_OK)
+        return status;
     if (!o->eval)
         return DESCANT_OK;
     if (o->eval_every && !t->bsp &&
@@ -428,8 +436,12 @@ static descant_status start(struct trainer *t)
     struct descant_members members;
     descant_status status = t->bsp ? bsp_meet(t->bsp) : DESCANT_OK;
 
+    if (t->gather.steps)
+        *t->gather.steps = (float)atomic_load(&t->steps);
     if (status == DESCANT_OK)
         status = descant_start(t->job);
+    if (t->gather.steps)
+        atomic_store(&t->steps, (uint64_t)*t->gather.steps);
     if (status != DESCANT_OK)
         advise(t, status);
     if (status == DESCANT_OK)

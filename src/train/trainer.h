@@ -76,9 +76,6 @@ struct train_shared {
     _Atomic uint64_t failures[TRAIN_FAILURES];
 };
 
-/* Floats that share a scale on the way to others (docs/wire.md). */
-enum { GATHER_BLOCK = 256 };
-
 /* The sum of one trainer's workers' gradients under `allreduce`. */
 struct gather {
     pthread_mutex_t mutex;          /* guards all below */
@@ -87,8 +84,10 @@ struct gather {
     uint64_t generation;
     size_t n;
     float *sum;                     /* (n) of the gradients of those that have arrived;
-                                       the last float is the sum of their rates, in a
-                                       block of its own */
+                                       the last float is the sum of their rates */
+    float *steps;                   /* behind the optimizer's state, which a trainer that
+                                       comes later gets with it: how many it has made, to
+                                       24 bits */
     descant_status status;
 };
 
