@@ -25,8 +25,9 @@ alone before its clock runs (a twentieth of a run of 5 s).
 BUILD: where the program is (build/gcc). SHARDED_HOSTS (2 4), SHARDED_LINKS (10gbit 1gbit), SHARDED_WAYS
 (--rows-wire f32;--rows-wire bf16 --rows-age 0.2), SHARDED_PAIRS (6), SHARDED_S (20: of a run),
 SHARDED_CLICKS (2000000; limit: 1000000), SHARDED_ROWS (300000: of each of limit's 26 tables), SHARDED_MB
-(400), SHARDED_SEEDS (5), SHARDED_FIRST_SEED (1), SHARDED_OPTIMIZERS (adaptive momentum), SHARDED_PLAN
-(shadow-bmuf,scale=root, the program's default), SHARDED_MORE: options of descant train, to try."""
+(400), SHARDED_SEEDS (5), SHARDED_FIRST_SEED (1), SHARDED_OPTIMIZERS (adaptive momentum), SHARDED_WARMUP
+(0.3: of adaptive), SHARDED_PLAN (shadow-bmuf,scale=root, the program's default), SHARDED_MORE: options of
+descant train, to try."""
 
 import json
 import math
@@ -45,7 +46,7 @@ WAYS = os.environ.get("SHARDED_WAYS", "--rows-wire f32;--rows-wire bf16 --rows-a
 LIMITS = pathlib.Path("/sys/fs/cgroup")
 OPTIMIZERS = {
     "adaptive": "--optimizer adagrad --table-optimizer adagrad --lr 0.04 --table-lr 0.1 "
-                "--warmup 0.05",
+                f"--warmup {setting('SHARDED_WARMUP', 0.3)}",
     "momentum": "--optimizer sgd --momentum 0.9 --lr 0.01 --table-lr 5 --schedule cosine",
 }
 

@@ -225,7 +225,8 @@ END_TEST
 
 /* Rank 3 comes at some moment before or after the first agreement of the others. Once it is a
  * member it knows which: where there was none the others wait for it, and else they have the
- * result that it knows. */
+ * result that it knows. If it is cut off before it offers (2, 3) the others do without it: it gets
+ * what they have made, or asks again (3), and is in the next one. */
 START_TEST(a_late_rank_knows_whether_there_was_a_first_one)
 {
     int before = 0, after = 0;
@@ -253,10 +254,29 @@ START_TEST(a_late_rank_knows_whether_there_was_a_first_one)
             early[k] = result_of(k);
         if (!made) {
             const struct agree_value value = mean_of(33);
+            bool cut = _i >= 2, asks = _i == 3;
             ck_assert(!(early[0] > 0) && !(early[1] > 0) && !(early[2] > 0));
+            if (cut) {
+                world_fault(&w, SIMULATED_PART, world_now(&w), 8, 3, 1, 0);
+                run(5);
+                for (int k = 0; k < 3; k++)
+                    ck_assert_msg((x = result_of(k)) == 37, "moment %d, rank %d: %g", moment, k, x);
+                run(6);
+            }
+            for (int k = 0; k < 3 && asks; k++) {
+                const struct agree_value more = mean_of(brings[k]);
+                ranks_agree.offer(w.trainers[k].f, &more);
+            }
+            if (asks) {
+                ranks_agree.made(w.trainers[3].f, &ready, &made, &known);
+                ck_assert(ready && made == 1);
+                made = 0;
+            }
             ranks_agree.offer(w.trainers[3].f, &value);
             run(1);
-            for (int k = 0; k < 4; k++)
+            if (cut && !asks)
+                ck_assert_msg((x = result_of(3)) == 37, "moment %d: %g", moment, x);
+            for (int k = 0; k < 4 && (!cut || asks); k++)
                 ck_assert_msg((x = result_of(k)) == 36, "moment %d, rank %d: %g", moment, k, x);
         } else {
             run(1);
@@ -302,7 +322,7 @@ int main(void)
     tcase_add_test(all, one_finishes);
     tcase_add_loop_test(steps, a_result_outlives_its_coordinator, 0, 2);
     tcase_add_test(steps, a_result_that_was_not_final_gives_way);
-    tcase_add_loop_test(steps, a_late_rank_knows_whether_there_was_a_first_one, 0, 2);
+    tcase_add_loop_test(steps, a_late_rank_knows_whether_there_was_a_first_one, 0, 4);
     tcase_add_test(all, worlds_of_faults);
     tcase_add_loop_test(all, rare_worlds, 0, few(3, 1));
     return run_cases(all, steps, NULL);

@@ -242,7 +242,7 @@ START_TEST(trainers_meet_by_themselves)
     for (int k = 0; k < 2 && _i == 0; k++)
         pids[k] = begin_rank(&o, k);
     if (_i == 1)
-        begin_and_join(&o, &o, pids);
+        begin_and_join(&o, &o, 0, pids);
     for (int k = 0; k < 2; k++)
         ck_assert_msg(end_within(pids[k], 120) == 0, "%s", said);
     says("2 trainers x 1 worker\n");

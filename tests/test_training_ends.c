@@ -303,7 +303,7 @@ START_TEST(who_joins_resumes_nothing)
     late.resume = true;
     late.checkpoint = model_file;
     late.log = NULL;
-    begin_and_join(&o, &late, pids);
+    begin_and_join(&o, &late, 0, pids);
     for (int k = 0; k < 2; k++)
         ck_assert_msg(end_within(pids[k], 60) == 0, "%s", said);
     ck_assert_double_eq(examples_said(), (double)o.epochs * ROWS);
@@ -686,9 +686,10 @@ START_TEST(who_joins_steps_as_the_others)
     o.batch = 32;
     o.trainers = 0;
     o.job = job;
+    o.over_shm = true;
     late = o;
     o.resume = true;
-    begin_and_join(&o, &late, pids);
+    begin_and_join(&o, &late, PASSES(5) * ROWS, pids);
     ck_assert_int_eq(link(model_file, first), 0);
     kill_all(pids[0]);
     ck_assert_msg(end_within(pids[1], 60) == 0, "%s", said);

@@ -84,12 +84,19 @@ uint64_t ranks_agree_number(const struct ranks *m)
 descant_status ranks_agree_made(struct fabric *f, bool *ready, uint64_t *number,
                                 struct agree_value *last)
 {
-    const struct ranks_kept *kept = &ranks_of(f)->agree->kept;
+    struct ranks_agree *a = ranks_of(f)->agree;
 
     *ready = ledger_view(ranks_of(f)->ledger).member;
-    *number = kept->number;
+    *number = a->kept.number;
     if (*number)
-        memcpy(last, &kept->value, agree_size(&kept->value));
+        memcpy(last, &a->kept.value, agree_size(&a->kept.value));
+    pthread_mutex_lock(&a->lock);
+    if (*ready && !*number)     /* the caller offers for the first one, and may be cut off
+                                   before that, while the others make it */
+        a->next = 1;
+    else if (*ready && a->next <= *number)
+        a->next = 0;            /* it was cut off, and knows that it is too late */
+    pthread_mutex_unlock(&a->lock);
     return DESCANT_OK;
 }
 

@@ -164,7 +164,8 @@ static descant_status read_outer(struct descant *job, const void *memory, size_t
         return log_fail(&job->log, DESCANT_CORRUPT,
                         "this is no outer state of version %d, nor of one before",
                         VERSION);
-    if (fits && (header.vectors != n || header.floats != outer_floats(job)))
+    bool floats_fit = n == 0 || header.floats == outer_floats(job);
+    if (fits && (header.vectors != n || !floats_fit))
         return log_fail(
             &job->log, DESCANT_CORRUPT,
             "the outer state has %u vectors of %llu floats, this job %u of %zu",

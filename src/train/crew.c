@@ -142,7 +142,8 @@ static void gather_round(struct trainer *t)
     if (gather->status == DESCANT_OK)
         optimizer_step(&t->optimizer, t->w, gather->sum, t->state, t->n,
                        (double)gather->sum[n - 1], next_step(t));
-    *gather->steps = (float)atomic_load_explicit(&t->steps, memory_order_relaxed);
+    if (gather->steps)
+        *gather->steps = (float)atomic_load_explicit(&t->steps, memory_order_relaxed);
     memset(gather->sum, 0, n * sizeof *gather->sum);
     gather->arrived = 0;
     gather->generation++;

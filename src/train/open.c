@@ -195,12 +195,21 @@ static descant_status create_model(struct trainer *t, const struct model_shape *
                     inputs_text(&data, &t->shape, what, sizeof what), fit);
 }
 
+/* A trainer that joins under a plan that gathers has to make the steps of the others, so
+ * it gets the optimizer's state from them, with the number of steps behind it. */
+static descant_status share_state(struct trainer *t, size_t floats)
+{
+    if (!t->options->plan_gathers || !t->options->over_shm)
+        return DESCANT_OK;
+    t->gather.steps = t->state + floats;
+    return descant_state(t->job, "train.optimizer", t->state, floats + 1, true);
+}
+
 /* Everything with floats in it but the tables: the replica, in the job's memory; the
  * optimizer's state, in this process's own or, under the plan bsp, in what all trainers
- * share; a sum of gradients under a plan that gathers, where the state is a segment, too,
- * for all make the same steps; and a copy for evaluations beside training. The replica's
- * name shows the other trainers the kind of the model, so that a trainer of another model
- * is refused as the job starts. */
+ * share; a sum of gradients under a plan that gathers; and a copy for evaluations beside
+ * training. The replica's name shows the other trainers the kind of the model, so that a
+ * trainer of another model is refused as the job starts. */
 static descant_status open_model(struct trainer *t)
 {
     const struct train_options *o = t->options;
@@ -247,10 +256,7 @@ static descant_status open_model(struct trainer *t)
         o->plan_gathers ? memory_take_array(t->gather.n, sizeof(float)) : NULL;
     if (!t->w || !t->state || (o->plan_gathers && !t->gather.sum))
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for %zu parameters", t->n);
-    if (o->plan_gathers)
-        t->gather.steps = t->state + floats;
-    if (o->plan_gathers && !t->deals)   /* between hosts nobody comes late */
-        status = descant_state(t->job, "train.optimizer", t->state, floats + 1, true);
+    status = share_state(t, floats);
     if (status != DESCANT_OK)
         return status;
     if (!o->eval)
@@ -430,17 +436,20 @@ static void advise(struct trainer *t, descant_status status)
 }
 
 /* Under the plan bsp the segment is made before the job starts, since no worker may come
- * to a model that is not there. */
+ * to a model that is not there. The number of steps goes with the optimizer's state,
+ * where that is the job's. */
 static descant_status start(struct trainer *t)
 {
     struct descant_members members;
     descant_status status = t->bsp ? bsp_meet(t->bsp) : DESCANT_OK;
 
+    float steps = (float)atomic_load(&t->steps);
+
     if (t->gather.steps)
-        *t->gather.steps = (float)atomic_load(&t->steps);
+        *t->gather.steps = steps;
     if (status == DESCANT_OK)
         status = descant_start(t->job);
-    if (t->gather.steps)
+    if (status == DESCANT_OK && t->gather.steps && *t->gather.steps != steps)
         atomic_store(&t->steps, (uint64_t)*t->gather.steps);
     if (status != DESCANT_OK)
         advise(t, status);

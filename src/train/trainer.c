@@ -101,7 +101,9 @@ static descant_status train(struct trainer *t)
         .depth = t->owned ? FEED_BLOCKS : (int)t->options->depth,
         .batch = (size_t)t->options->batch,
         .feeds = t->size,
-        .goes_on = t->alone || atomic_load(&t->board->resumed),
+        /* with the state of an optimizer that has made steps: the others', too */
+        .goes_on = t->alone || atomic_load(&t->board->resumed) ||
+                   atomic_load(&t->steps) > 0,
         .stopped = is_over,
         .of = t,
         .log = &t->log,

@@ -85,9 +85,10 @@ struct gather {
     size_t n;
     float *sum;                     /* (n) of the gradients of those that have arrived;
                                        the last float is the sum of their rates */
-    float *steps;                   /* behind the optimizer's state, which a trainer that
-                                       comes later gets with it: how many it has made, to
-                                       24 bits */
+    float *steps;                   /* how many were made, to 24 bits: the last float of
+                                       the segment with the optimizer's state. NULL: that
+                                       is this trainer's own. At its start and its end the
+                                       job writes it */
     descant_status status;
 };
 

@@ -160,13 +160,13 @@ static bool comes_in_time(const pid_t *pids, int n)
     }
 }
 
-void begin_and_join(struct train_options *first, struct train_options *second,
+void begin_and_join(struct train_options *first, struct train_options *second, double before,
                     pid_t *pids)
 {
     for (int tries = 0; tries < 3; tries++) {
         first->epochs = second->epochs = PASSES(60) << tries;
         pids[0] = begin(first);
-        wait_examples(ROWS);
+        wait_examples(before + ROWS);
         int n = threads_of(pids[0]);
         pids[1] = begin(second);
         if (comes_in_time(pids, n))

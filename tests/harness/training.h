@@ -55,9 +55,9 @@ void wait_examples(double least);                   /* until the log tells of so
 /* After wait_examples: until each of the trainers heeds signals, and so counts as started. */
 void wait_heeding(const pid_t *pids, int n);
 
-/* Begins a run, and one that joins it on the way; again, for longer, where that came
- * too late. */
-void begin_and_join(struct train_options *first, struct train_options *second,
+/* Begins a run, and one that joins it once it has made a pass after `before` examples; again, for
+ * longer, where that came too late. */
+void begin_and_join(struct train_options *first, struct train_options *second, double before,
                     pid_t *pids);
 
 double examples_said(void);         /* of the summary */
