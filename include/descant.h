@@ -447,8 +447,8 @@ DESCANT_API descant_status descant_agree_broadcast(struct descant *job, void *by
 /* How many agreements the job has made, as far as this trainer knows, and the values of
  * the last one: NaN where that was not a mean of n values; n may be 0. It waits while
  * this trainer takes no part, as one that has just come late. Then it knows of all that
- * were made without it: where *made is 0 the others wait for it in the first one, which
- * its next agreement is then, and else they do not. */
+ * were made without it. If *made is 0 its next agreement is the first one, and the others
+ * wait for it there; else they do not wait. */
 DESCANT_API descant_status descant_agreed(struct descant *job, uint64_t *made,
                                           double *values, size_t n);
 

@@ -686,7 +686,6 @@ START_TEST(who_joins_steps_as_the_others)
     o.batch = 32;
     o.trainers = 0;
     o.job = job;
-    o.over_shm = true;
     late = o;
     o.resume = true;
     begin_and_join(&o, &late, PASSES(5) * ROWS, pids);

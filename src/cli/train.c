@@ -203,10 +203,7 @@ static void know_address(struct train_options *o, const char *job)
 {
     struct tcp_options at;
 
-    bool joins = o->trainers == 0 && job;
-
-    o->over_tcp = joins && strncmp(job, "tcp:", 4) == 0;
-    o->over_shm = joins && strncmp(job, "shm:", 4) == 0;
+    o->over_tcp = o->trainers == 0 && job && strncmp(job, "tcp:", 4) == 0;
     if (o->over_tcp && tcp_options_read(&at, job + 4, NULL) == DESCANT_OK)
         o->job_ranks = at.most;
 }

@@ -50,8 +50,8 @@ struct train_options {
                                        launcher */
     bool watched;                   /* trainers 0: a rank of an MPI job; the caller sets
                                        it */
-    bool over_tcp, over_shm;        /* trainers 0: the job's address is one over TCP, or
-                                       of this machine's memory; as `watched` */
+    bool over_tcp;                  /* trainers 0: the job's address is one over TCP; as
+                                       `watched` */
     int64_t job_ranks;              /* that job can have, by its address; likewise */
     const char *sync, *job, *link;
     double sync_cpu, sync_rate, start_s;

@@ -199,7 +199,10 @@ static descant_status create_model(struct trainer *t, const struct model_shape *
  * it gets the optimizer's state from them, with the number of steps behind it. */
 static descant_status share_state(struct trainer *t, size_t floats)
 {
-    if (!t->options->plan_gathers || !t->options->over_shm)
+    const struct train_options *o = t->options;
+    bool fixed = t->deals || o->watched || o->trainers > 0;    /* nobody can join */
+
+    if (!o->plan_gathers || fixed)
         return DESCANT_OK;
     t->gather.steps = t->state + floats;
     return descant_state(t->job, "train.optimizer", t->state, floats + 1, true);
@@ -441,9 +444,8 @@ static void advise(struct trainer *t, descant_status status)
 static descant_status start(struct trainer *t)
 {
     struct descant_members members;
-    descant_status status = t->bsp ? bsp_meet(t->bsp) : DESCANT_OK;
-
     float steps = (float)atomic_load(&t->steps);
+    descant_status status = t->bsp ? bsp_meet(t->bsp) : DESCANT_OK;
 
     if (t->gather.steps)
         *t->gather.steps = steps;

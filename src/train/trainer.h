@@ -85,10 +85,11 @@ struct gather {
     size_t n;
     float *sum;                     /* (n) of the gradients of those that have arrived;
                                        the last float is the sum of their rates */
-    float *steps;                   /* how many were made, to 24 bits: the last float of
-                                       the segment with the optimizer's state. NULL: that
-                                       is this trainer's own. At its start and its end the
-                                       job writes it */
+    float *steps;                   /* how many were made, to 24 bits: behind the
+                                       optimizer's state, in its segment. NULL: that state
+                                       is this trainer's own. Beside the mutex's holder,
+                                       descant_start and descant_finish write it, while no
+                                       worker is at work */
     descant_status status;
 };
 
